@@ -400,7 +400,11 @@ void thalweg_step_writer_free(thalweg_step_writer *writer);
  *             THALWEG_SERVER_GROUP_INCOMPLETE),
  *           open_timeout_ms (120000: also how long attaching anew may take after the
  *             connection was lost),
- *           stream_timeout_ms (0: how long to wait for a stream that is not there yet).
+ *           stream_timeout_ms (0: how long to wait for a stream that is not there yet),
+ *           preload ("nothing"; "all": all arrays of each step are read before they are asked
+ *             for; see thalweg_step_reader_preload),
+ *           preload_bytes_max (268435456: the most bytes of a step that are; others are read
+ *             when they are asked for. A reader has them twice at most).
  *
  * Errors: THALWEG_SERVER_UNKNOWN_TOPIC; THALWEG_INVALID_ARGUMENT; THALWEG_TIMEOUT; what the
  * server refuses, such as a name that is in use by a program of another size.
@@ -583,6 +587,24 @@ typedef struct thalweg_step_get {
  */
 int32_t thalweg_step_read(const thalweg_step *step, thalweg_step_get *gets, size_t count,
                           int64_t timeout_ms, thalweg_error *error);
+
+/*
+ * What is read of each step before the program asks for it, from the next step on and until this is
+ * called again; a `count` of 0 is nothing. thalweg_step_read of it, or of a part of it, waits for
+ * nothing then, or less. While the program is at work on a step the next one is read, as soon as it
+ * is committed, unless the reader shares its steps or has the latest alone: then it is read when it
+ * is given.
+ *
+ * `wanted` is as of thalweg_step_read, without memory: `into`, `size` and `strides` are not looked
+ * at. A count that is NULL or larger than what there is ends with the array, dimensions behind
+ * `ndim` are whole, and block 0 of a local array is all of its blocks. What a step does not have is
+ * left out. Everything is copied.
+ *
+ * Errors: THALWEG_INVALID_ARGUMENT; THALWEG_CLOSED.
+ */
+int32_t thalweg_step_reader_preload(thalweg_step_reader *reader,
+                                    const thalweg_step_get *wanted, size_t count,
+                                    thalweg_error *error);
 
 /*
  * Frees the handle. A step of a reader stays that reader's until it is released:

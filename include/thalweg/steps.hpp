@@ -547,6 +547,7 @@ public:
 
 private:
     friend class Step;
+    friend class StepReader;
     struct Wanted {
         std::string name, dtype;
         Box box;
@@ -740,6 +741,16 @@ public:
     void release(Duration timeout = -1)
     {
         detail::call(thalweg_step_reader_release, handle_.get(), timeout.milliseconds());
+    }
+
+    /*
+     * Has this read of each step before it is asked for, from the next one on: what `wanted` would
+     * read, whose memory is left alone; see thalweg_step_reader_preload.
+     */
+    void preload(const StepGets &wanted)
+    {
+        detail::call(thalweg_step_reader_preload, handle_.get(), wanted.gets_.data(),
+                     wanted.gets_.size());
     }
 
     /* Where the record of the step that was given last is. */

@@ -15,7 +15,7 @@ from thalweg._thalweg import _StepView, _StepWriter
 from thalweg.exceptions import InvalidArgument
 
 if TYPE_CHECKING:
-    from thalweg.steps import Variable, _Index
+    from thalweg.steps import Variable, _Index, _Preload
 
 _Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -244,6 +244,52 @@ class Get:
         if self._out is not self._array:
             self._out[...] = self._array
         return self._out
+
+
+_Selected: TypeAlias = tuple[str, tuple[None, list[tuple[int, int, int]] | None]]
+
+# Longer than any array: a selection ends with what there is.
+_ALL = (1 << 64) - 1
+
+
+def standing(wanted: _Preload) -> str | list[_Selected] | None:
+    """What is read ahead, as the native reader takes it."""
+    if wanted is None:
+        return None
+    if isinstance(wanted, str):
+        if wanted != "all":
+            raise InvalidArgument(f'preload is "all", names, or indices by name, not {wanted!r}')
+        return wanted
+    if not isinstance(wanted, Mapping):
+        wanted = dict.fromkeys(wanted, ...)
+    return [(name, (None, _standing(name, index))) for name, index in wanted.items()]
+
+
+def _standing(name: str, index: _Index) -> list[tuple[int, int, int]] | None:
+    """Start, count and step along the dimensions that an index names; None is all."""
+    given = list(index) if isinstance(index, tuple) else [index]
+    if given and given[-1] is ...:
+        given.pop()
+    along = []
+    for one in given:
+        if isinstance(one, slice):
+            start = 0 if one.start is None else operator.index(one.start)
+            step = 1 if one.step is None else operator.index(one.step)
+            stop = None if one.stop is None else operator.index(one.stop)
+            if start >= 0 and step > 0 and (stop is None or stop >= 0):
+                count = _ALL if stop is None else len(range(start, stop, step))
+                along.append((start, count, step))
+                continue
+        elif hasattr(one, "__index__") and not isinstance(one, (bool, np.bool_)):
+            place = operator.index(one)
+            if place >= 0:
+                along.append((place, 1, 1))
+                continue
+        raise InvalidArgument(
+            f"variable {name!r}: what is read ahead is chosen before its shape is known, by "
+            f"integers from 0, slices of such, and `...` at the end, not by {one!r}"
+        )
+    return along or None
 
 
 def read(native: _StepView, gets: Sequence[Get]) -> None:

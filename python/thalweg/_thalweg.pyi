@@ -1586,6 +1586,8 @@ class _StepReader:
         latest: bool,
         session_timeout: float,
         open_timeout: float,
+        preload: str | list[tuple[str, tuple[None, list[tuple[int, int, int]] | None]]] | None,
+        preload_bytes_max: int,
     ) -> Self: ...
     @property
     def stream(self) -> str:
@@ -1597,6 +1599,12 @@ class _StepReader:
         """The next step, or the number of the run that has ended. Raises `Timeout`, `RunBroken`."""
     def release(self, step: _StepView, timeout: float | None, /) -> None:
         """Releases a step, if it is the one that was given last, and waits until that is noted."""
+    def preload(
+        self,
+        wanted: str | list[tuple[str, tuple[None, list[tuple[int, int, int]] | None]]] | None,
+        /,
+    ) -> None:
+        """What is read ahead, from the next step on."""
     def position(self) -> list[int]:
         """Incarnation and offset of the last record, or an empty list."""
     def close(self, timeout: float | None, /) -> None:

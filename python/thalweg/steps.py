@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     _Wait: TypeAlias = Literal["accepted", "committed"]
     _Durability: TypeAlias = Literal["memory", "written", "synced"]
     _Distribution: TypeAlias = Literal["all", "round_robin", "on_demand"]
+    _Preload: TypeAlias = Literal["all"] | Mapping[str, _Index] | Sequence[str] | None
 
 __all__ = [
     "Block",
@@ -92,43 +93,38 @@ class StepEnded:
 class Writer:
     """One rank of a program that writes steps to a stream, which is made if it is not there.
 
-    Each rank opens a writer of its own; ranks need not know of one another. The ranks of a name
-    write a *run*: it begins when the first of them opens it, and is closed when all have called
-    `close`, as the end of the `with` block does. Step n is committed when every rank has ended its
-    step n; a rank that is two steps ahead of the others waits for them.
+    Each rank opens a writer of its own; ranks need not know of one another. The ranks of a name write a *run*: it begins when the first
+    of them opens it, and is closed when all have called `close`, as the end of the `with` block does. Step n is committed when every rank
+    has ended its step n; a rank that is two steps ahead of the others waits for them.
 
-    Leaving the `with` block by an exception does not close the run, nor does the end of a program
-    that was killed: the run stays open for `session_timeout`, in which a program of the same
-    names may take it up behind the last step that is committed, and is broken then. What is
-    committed stays.
+    Leaving the `with` block by an exception does not close the run, nor does the end of a program that was killed: the run stays open for
+    `session_timeout`, in which a program of the same names may take it up behind the last step that is committed, and is broken then.
+    What is committed stays.
 
     May be used by several threads, one call after the other; not in a child after `os.fork()`.
 
     - `source`, `stream`: a `Driver` and the name of the stream, or the stream's `Topic`.
     - `rank`, `ranks`: which rank this is, from 0, of how many. All say the same of the options.
     - `writer`: the name of the writing program.
-    - `queue`: the most committed steps that attached readers have not released; None is without a
-      limit: the retention of the stream bounds what is kept.
+    - `queue`: the most committed steps that attached readers have not released; None is without a limit: the retention of the stream
+      bounds what is kept.
     - `queue_bytes`: the same in bytes of data.
-    - `when_full`: what becomes of a step that does not fit: `"block"` has writers wait,
-      `"discard"` drops it as a whole.
-    - `distribution`: how reading programs are asked to be given steps, as of a `Reader`. It is kept
-      with the run for them to see, and binds nobody; ADIOS2's readers keep to it.
+    - `when_full`: what becomes of a step that does not fit: `"block"` has writers wait, `"discard"` drops it as a whole.
+    - `distribution`: how reading programs are asked to be given steps, as of a `Reader`. It is kept with the run for them to see, and
+      binds nobody; ADIOS2's readers keep to it.
     - `readers`: opening waits until so many reading programs are attached, up to `open_timeout`.
     - `session_timeout`: for how many seconds a rank may be away before the run is broken.
     - `timeout`: seconds that each wait of a step may take.
-    - `close_timeout`: seconds that `close` waits until readers that are attached have released all
-      steps, where these are in the server's memory alone (`storage="memory"`).
-    - `keep`: `"writer"`, of a stream in memory, has up to `held_bytes` stay in this program until they
-      are first read, and be lost with it (`OutOfRange`). For room, steps that all attached readers have
-      released leave the stream, oldest first; if that does not help, `when_full` decides.
-    - `partitions`, `storage`, `retention`, `durability`: how the stream is made, where it is: over
-      how many partitions data is spread, `"disk"` or `"memory"`, what is kept (a dict as of
-      `Driver.create_topic`), and what an accepted step survives, which of a stream that is there
-      may be more than it promises.
+    - `close_timeout`: seconds that `close` waits until readers that are attached have released all steps, where these are in the server's
+      memory alone (`storage="memory"`).
+    - `keep`: `"writer"`, of a stream in memory, has up to `held_bytes` stay in this program until they are first read, and be lost with it
+      (`OutOfRange`). For room, steps that all attached readers have released leave the stream, oldest first; if that does not help,
+      `when_full` decides.
+    - `partitions`, `storage`, `retention`, `durability`: how the stream is made, where it is: over how many partitions data is spread,
+      `"disk"` or `"memory"`, what is kept (a dict as of `Driver.create_topic`), and what an accepted step survives, which of a stream
+      that is there may be more than it promises.
 
-    Raises `Timeout`, which says what was waited for, `InvalidArgument`, `ServerError` while another
-    program writes the stream.
+    Raises `Timeout`, which says what was waited for, `InvalidArgument`, `ServerError` while another program writes the stream.
     """
 
     def __init__(
@@ -225,31 +221,28 @@ class Writer:
     ) -> StepInProgress:
         """Begins a step, which the end of its `with` block ends.
 
-        That waits until this rank's blocks are as durable as the stream promises (`"accepted"`), or
-        until the step is committed, all ranks having ended it (`"committed"`); before that, for room
-        in the queue. An exception in the block drops what was put and leaves the writer as it was:
-        the next step has this number.
+        That waits until this rank's blocks are as durable as the stream promises (`"accepted"`), or until the step is committed, all
+        ranks having ended it (`"committed"`); before that, for room in the queue. An exception in the block drops what was put and
+        leaves the writer as it was: the next step has this number.
 
         - `attrs`: attributes of the run from this step on; see `attrs`.
 
-        The block's end raises `Timeout`, whose step is not lost: `wait` goes on with it; `RunBroken` if another rank is gone or
-        another life of this one has taken its place.
+        The block's end raises `Timeout`, whose step is not lost: `wait` goes on with it; `RunBroken` if another rank is gone or another
+        life of this one has taken its place.
         """
         return StepInProgress(self, attrs or {}, wait)
 
     def wait(self, timeout: float | None = None, *, wait: _Wait = "committed") -> StepEnded:
-        """Waits until the step that was ended last is committed, or accepted; up to `timeout`
-        seconds, None being the writer's `timeout`, which counts in any case for a step that has
-        come to no room yet. Raises as the end of a step does."""
+        """Waits until the step that was ended last is committed, or accepted; up to `timeout` seconds, None being the writer's `timeout`,
+        which counts in any case for a step that has come to no room yet. Raises as the end of a step does."""
         number, discarded = self._native.wait(wait, timeout)
         return StepEnded(number, discarded or None)
 
     def close(self, timeout: float | None = None) -> str | None:
-        """Says that this rank has written its last step, and waits until that is committed, up to
-        `timeout` seconds, None being the writer's `timeout`. When all ranks have, the run is
-        closed. Of a stream in memory it waits for its readers then, up to the writer's `close_timeout`,
-        and says which of them are behind if any are, as a warning, too; a stream on disk keeps their
-        steps, and None is returned. Does nothing the second time. Raises as the end of a step does."""
+        """Says that this rank has written its last step, and waits until that is committed, up to `timeout` seconds, None being the
+        writer's `timeout`. When all ranks have, the run is closed. Of a stream in memory it waits for its readers then, up to the
+        writer's `close_timeout`, and says which of them are behind if any are, as a warning, too; a stream on disk keeps their steps,
+        and None is returned. Does nothing the second time. Raises as the end of a step does."""
         behind = self._native.close(timeout)
         if behind is not None:
             warnings.warn(f"{self!r}: {behind}", RuntimeWarning, stacklevel=2)
@@ -316,18 +309,17 @@ class StepInProgress:
     ) -> None:
         """Puts a block of a variable. Several puts of a name are several blocks of it.
 
-        - `array`: any array of numbers, booleans, times, text or bytes of a fixed length, or
-          structures; also a view that is not contiguous. It is copied before this returns.
-        - `shape`, `start`: the lengths of the whole array that all ranks make, and where the block
-          begins in it. Without them the block is the whole.
+        - `array`: any array of numbers, booleans, times, text or bytes of a fixed length, or structures; also a view that is not
+          contiguous. It is copied before this returns.
+        - `shape`, `start`: the lengths of the whole array that all ranks make, and where the block begins in it. Without them the block
+          is the whole.
         - `join`: the dimension along which the blocks follow one another, in the order of the ranks.
         - `local`: whether the block is an array by itself, and no part of a whole.
         - `extremes`: whether readers are told its least and greatest element.
-        - `borrow`: sends it from where it lies, if that is in one piece: it must not be
-          changed until the step is ended.
+        - `borrow`: sends it from where it lies, if that is in one piece: it must not be changed until the step is ended.
 
-        Raises `InvalidArgument`, and leaves the step as it was: a variable that was put with another
-        type, kind or shape, a block outside of its array, Python objects.
+        Raises `InvalidArgument`, and leaves the step as it was: a variable that was put with another type, kind or shape, a block outside
+        of its array, Python objects.
         """
         block = np.asarray(array)
         belongs = _steps.belongs_to(name, block.shape, shape, start, join, local)
@@ -351,9 +343,9 @@ class StepInProgress:
         local: bool = False,
         extremes: bool = True,
     ) -> _Array:
-        """Puts a block that is made in place: an array of `block_shape` and `dtype` to be filled until
-        the step's block is left, which is sent from where it is, over shared memory without a copy.
-        What it holds at first is undefined. The other arguments and errors are those of `put`."""
+        """Puts a block that is made in place: an array of `block_shape` and `dtype` to be filled until the step's block is left, which is
+        sent from where it is, over shared memory without a copy. What it holds at first is undefined. The other arguments and errors
+        are those of `put`."""
         kind = np.dtype(dtype)
         count = _steps.lengths("block_shape", block_shape)
         belongs = _steps.belongs_to(name, tuple(count), shape, start, join, local)
@@ -409,11 +401,10 @@ class StepInProgress:
 class Reader:
     """One rank of a program that reads the steps of a stream.
 
-    Iterating gives the steps of a run, each as soon as it is committed, and ends with the run;
-    iterating anew goes on with the next run. Asking for the next step releases the one before; when
-    all ranks of the reader have released a step, the position of its name moves behind it, durably.
-    A program that comes back under the name goes on there: a step is given again whose reader
-    died. Lost connections and restarts of the server are survived.
+    Iterating gives the steps of a run, each as soon as it is committed, and ends with the run; iterating anew goes on with the next run.
+    Asking for the next step releases the one before; when all ranks of the reader have released a step, the position of its name moves
+    behind it, durably. A program that comes back under the name goes on there: a step is given again whose reader died. Lost connections
+    and restarts of the server are survived.
 
     Leaving the `with` block releases the last step, leaving it by an exception does not.
 
@@ -421,24 +412,23 @@ class Reader:
 
     - `source`, `stream`: a `Driver` and the name of the stream, or the stream's `Topic`.
     - `name`: the name of the reading program, under which its position is kept.
-    - `distribution`: `"all"`: the program is given every step. Otherwise several programs share
-      the steps of the name, and each step is given to one of them: `"round_robin"`: to each in
-      its turn; `"on_demand"`: to the first that asks. A step of a program that has gone without
-      releasing it is given to another; after a restart of the server, some may be given again.
+    - `distribution`: `"all"`: the program is given every step. Otherwise several programs share the steps of the name, and each step is
+      given to one of them: `"round_robin"`: to each in its turn; `"on_demand"`: to the first that asks. A step of a program that has gone
+      without releasing it is given to another; after a restart of the server, some may be given again.
     - `group`: the name of one such program, which all of its ranks say; None for one of one rank.
-    - `rank`, `ranks`: which rank this is, from 0, of how many. All are given the same steps, and each
-      reads what it likes of them.
-    - `start`: where to begin. `"cursor"`: at the position of the name, or the oldest step; `"oldest"`,
-      `"newest"`; `"next"`: at the next one that is committed; `("run", n)`: at the beginning of
-      that run; `"open"`: at the beginning of the run that is open, or of the next; or a
-      `position` of a reader: behind that.
+    - `rank`, `ranks`: which rank this is, from 0, of how many. All are given the same steps, and each reads what it likes of them.
+    - `start`: where to begin. `"cursor"`: at the position of the name, or the oldest step; `"oldest"`, `"newest"`; `"next"`: at the next
+      one that is committed; `("run", n)`: at the beginning of that run; `"open"`: at the beginning of the run that is open, or of the
+      next; or a `position` of a reader: behind that.
     - `latest`: gives the newest step each time; `Step.skipped` says how many were passed over.
-    - `session_timeout`: for how many seconds a rank may be away before its step goes back, and the
-      other ranks are told `GroupIncomplete`.
+    - `session_timeout`: for how many seconds a rank may be away before its step goes back, and the other ranks are told
+      `GroupIncomplete`.
     - `open_timeout`: seconds that attaching may take.
+    - `preload`: what is read of each step before it is asked for, as `preload` has it.
+    - `preload_bytes_max`: the most bytes of a step that are; what exceeds them is read when it is asked for. A reader has them in memory
+      twice at most: of the step that it was given, and of the next one.
 
-    Raises `UnknownTopic`, `InvalidArgument`, `Timeout`, and `MemberFenced` where another life of this
-    rank has its place.
+    Raises `UnknownTopic`, `InvalidArgument`, `Timeout`, and `MemberFenced` where another life of this rank has its place.
     """
 
     def __init__(
@@ -455,6 +445,8 @@ class Reader:
         latest: bool = False,
         session_timeout: float = 30.0,
         open_timeout: float = 120.0,
+        preload: _Preload = None,
+        preload_bytes_max: int = 256 << 20,
     ) -> None:
         self._native = _StepReader(
             _steps.opened(source),
@@ -468,6 +460,8 @@ class Reader:
             latest=latest,
             session_timeout=session_timeout,
             open_timeout=open_timeout,
+            preload=_steps.standing(preload),
+            preload_bytes_max=preload_bytes_max,
         )
         self._name, self._rank, self._ranks = name, rank, ranks
 
@@ -498,21 +492,35 @@ class Reader:
 
     @property
     def position(self) -> _Start:
-        """Where it is, to be the `start` of another reader, which begins behind the step that
-        was given last; `"cursor"` as long as none was."""
+        """Where it is, to be the `start` of another reader, which begins behind the step that was given last; `"cursor"` as long as none
+        was."""
         at = self._native.position()
         return ("at", at[0], at[1] + 1) if at else "cursor"
 
     def next(self, timeout: float | None = None) -> Step | None:
-        """The next step, as soon as there is one; None when the run has ended, of which all
-        committed steps were given then. Releases the step before. The call behind the end goes on
-        with the next run.
+        """The next step, as soon as there is one; None when the run has ended, of which all committed steps were given then. Releases the
+        step before. The call behind the end goes on with the next run.
 
-        Raises `Timeout` if there is none within `timeout` seconds, None being for ever; the next
-        call goes on. Raises `RunBroken`, once, where a run has ended without being closed, after
-        all of its committed steps were given."""
+        Raises `Timeout` if there is none within `timeout` seconds, None being for ever; the next call goes on. Raises `RunBroken`, once,
+        where a run has ended without being closed, after all of its committed steps were given."""
         came = self._native.next(timeout)
         return Step(came, self._native) if isinstance(came, _StepView) else None
+
+    def preload(self, wanted: _Preload) -> None:
+        """Has this read of each step before the program asks for it, from the next step on and until this is called again: indexing a
+        variable then waits for nothing, or less. While the program is at work on a step the next one is read, as soon as it is committed, unless
+        the reader shares its steps or has the newest ones alone: then it is read when it is given.
+
+        - `wanted`: what is wanted of each variable, by name: integers and slices that count from 0, as between the brackets of `step["E"][…]`;
+          `...` is all of it, and of a local array all blocks. A slice ends with the array at the latest: shapes may change. A list of names
+          wants all of each, `"all"` all variables, None nothing.
+
+        What is indexed may be a part of it: `reader.preload({"E": np.s_[:100]})` serves `step["E"][10:20, 3]`. Anything else is read when it is
+        asked for, with the same result; so is an array of which not all elements were put, and what exceeds `preload_bytes_max`.
+
+        Raises `InvalidArgument` of an index that needs the shape, as negative ones do.
+        """
+        self._native.preload(_steps.standing(wanted))
 
     def __iter__(self) -> Self:
         return self
@@ -528,9 +536,8 @@ class Reader:
         return step
 
     def close(self, *, release: bool = True, timeout: float = 120.0) -> None:
-        """Leaves the stream; another thread that waits for a step is given none. Releases the step
-        that was given last, up to `timeout` seconds, unless `release` is False: then it is given
-        again to the next reader of the name. Does nothing the second time."""
+        """Leaves the stream; another thread that waits for a step is given none. Releases the step that was given last, up to `timeout`
+        seconds, unless `release` is False: then it is given again to the next reader of the name. Does nothing the second time."""
         self._native.close(timeout if release else None)
 
     def __enter__(self) -> Self:
@@ -617,13 +624,12 @@ class Step(Mapping[str, "Variable"]):
     ) -> dict[str, Any]:
         """Reads of several variables, with one request.
 
-        - `wanted`: what is wanted of each, as between the brackets of `step["E"][…]`; `...` is all. A
-          list of names wants all of each.
+        - `wanted`: what is wanted of each, as between the brackets of `step["E"][…]`; `...` is all. A list of names wants all of each.
         - `out`: arrays to read into, of the right shape and dtype; contiguous ones without a copy.
 
-        Gives an array of each, that of `out` where there is one. Elements that nobody has put are 0,
-        and in arrays of `out` what they were. Raises `KeyError`, `IndexError`, `InvalidArgument`;
-        `OutOfRange` if retention has taken the step meanwhile, `Damaged`, `Timeout`.
+        Gives an array of each, that of `out` where there is one. Elements that nobody has put are 0, and in arrays of `out` what they
+        were. Raises `KeyError`, `IndexError`, `InvalidArgument`; `OutOfRange` if retention has taken the step meanwhile, `Damaged`,
+        `Timeout`.
         """
         if not isinstance(wanted, Mapping):
             wanted = dict.fromkeys(wanted, ...)
@@ -635,17 +641,15 @@ class Step(Mapping[str, "Variable"]):
         return {get.variable: get.result() for get in gets}
 
     def release(self, timeout: float | None = None) -> None:
-        """Says that the step is read, and waits until that is noted, up to `timeout` seconds: without
-        it the next step's coming says so. Of a step that is not a reader's last one it does
-        nothing."""
+        """Says that the step is read, and waits until that is noted, up to `timeout` seconds: without it the next step's coming says so.
+        Of a step that is not a reader's last one it does nothing."""
         if self._reader is not None and not self._reader.closed:
             self._reader.release(self._native, timeout)
 
     def to_xarray(self) -> xarray.Dataset:
-        """The step as an `xarray.Dataset`: nothing is read before it is used. Attributes are those of
-        the dataset, and `NAME/ATTRIBUTE` of the variable NAME. Dimensions are called as the attribute
-        `NAME/_ARRAY_DIMENSIONS` says, a list of strings, or `NAME_dim_0`, …. Local arrays are
-        left out: they are no whole. Raises `ImportError` without xarray."""
+        """The step as an `xarray.Dataset`: nothing is read before it is used. Attributes are those of the dataset, and `NAME/ATTRIBUTE` of
+        the variable NAME. Dimensions are called as the attribute `NAME/_ARRAY_DIMENSIONS` says, a list of strings, or `NAME_dim_0`, ….
+        Local arrays are left out: they are no whole. Raises `ImportError` without xarray."""
         from thalweg import _xarray
 
         return _xarray.dataset(self)
@@ -680,8 +684,8 @@ class Step(Mapping[str, "Variable"]):
 
 
 class Variable:
-    """A variable of a step, of which nothing is read before it is indexed, by integers, slices of
-    positive steps and `...`; `numpy.asarray` reads all of it."""
+    """A variable of a step, of which nothing is read before it is indexed, by integers, slices of positive steps and `...`;
+    `numpy.asarray` reads all of it."""
 
     def __init__(self, step: Step, name: str) -> None:
         self._native = step._native
@@ -887,8 +891,8 @@ def create_stream(
     retention: Mapping[str, Any] | None = None,
     durability: _Durability | None = None,
 ) -> None:
-    """Makes a stream that is not there, so that readers may begin before its writers; a stream that is
-    there stays as it is. The arguments are those of `Writer`, which makes its stream as well.
+    """Makes a stream that is not there, so that readers may begin before its writers; a stream that is there stays as it is. The arguments
+    are those of `Writer`, which makes its stream as well.
 
     Raises `InvalidArgument`, also of a topic that is no stream, `InvalidTopic`, `Timeout`.
     """
@@ -903,10 +907,9 @@ def create_stream(
 
 
 class StoredRun(Sequence[Step]):
-    """The steps of a run that were stored when it was opened, in order: `stored[0]` is the first of them,
-    `stored[-1]` the last, a slice a list. Nobody's position moves, and nothing of a step's data is read
-    before it is indexed. Usable by several threads; it may be pickled into another process, which makes
-    a connection of its own."""
+    """The steps of a run that were stored when it was opened, in order: `stored[0]` is the first of them, `stored[-1]` the last, a slice a
+    list. Nobody's position moves, and nothing of a step's data is read before it is indexed. Usable by several threads; it may be
+    pickled into another process, which makes a connection of its own."""
 
     def __init__(
         self,
@@ -954,8 +957,7 @@ class StoredRun(Sequence[Step]):
 
 
 def open_run(source: Driver | Topic, stream: str | None = None, run: int = -1) -> StoredRun:
-    """The stored steps of a run, to be read in any order, also while it is written: what is
-    committed later is not among them.
+    """The stored steps of a run, to be read in any order, also while it is written: what is committed later is not among them.
 
     - `run`: the number of a run, or, negative, the last (-1), the one before that (-2).
 
@@ -976,21 +978,19 @@ def open_dataset(
     *,
     chunks: Mapping[str, int] | None = None,
 ) -> xarray.Dataset:
-    """The stored steps of a run as an `xarray.Dataset` with a dimension `step`, of which nothing is read
-    before it is used.
+    """The stored steps of a run as an `xarray.Dataset` with a dimension `step`, of which nothing is read before it is used.
 
     - `run`: the number of a run, or, negative, the last (-1), the one before that (-2).
-    - `chunks`: has arrays of dask, whose chunks are a step each and the blocks that were written, as far as these are
-      a grid; or so many elements along the dimensions that are named here, -1 being all: `{"step": 10}`. `{}` is
-      the blocks. dask computes them in threads or other processes. None does without dask.
+    - `chunks`: has arrays of dask, whose chunks are a step each and the blocks that were written, as far as these are a grid; or so
+      many elements along the dimensions that are named here, -1 being all: `{"step": 10}`. `{}` is the blocks. dask computes them in
+      threads or other processes. None does without dask.
 
-    Variables are those of the first stored step that have one shape and dtype in all steps that are
-    read; each step that is needed is asked for once. The coordinate `step` has the steps' numbers;
-    dimensions and attributes are as of `Step.to_xarray`, those of the last step. What the first and
-    the last step do not have alike is left out: joined arrays whose length varies, for example.
+    Variables are those of the first stored step that have one shape and dtype in all steps that are read; each step that is needed is
+    asked for once. The coordinate `step` has the steps' numbers; dimensions and attributes are as of `Step.to_xarray`, those of the
+    last step. What the first and the last step do not have alike is left out: joined arrays whose length varies, for example.
 
-    Raises `ImportError` without xarray, or dask where it is asked for, `OutOfRange` if there is no such run or it has no steps,
-    and as `runs`.
+    Raises `ImportError` without xarray, or dask where it is asked for, `OutOfRange` if there is no such run or it has no steps, and as
+    `runs`.
     """
     from thalweg import _xarray
 

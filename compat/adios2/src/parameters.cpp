@@ -125,7 +125,7 @@ Parameters parse(const std::map<std::string, std::string> &values)
     given.choice("MarshalMethod", {"bp5", "bp", "ffs"});
     given.choice("CPCommPattern", {"min", "peer"});
     given.choice("CompressionMethod", {"none", "zfp"});
-    given.choice("SpeculativePreloadMode", {"auto", "on", "off"});
+    parameters.preload_all = given.choice("SpeculativePreloadMode", {"auto", "on", "off"}) == 1;
     bool ignored_flag = false;
     int ignored_number = 0;
     /* A late reader begins at the run's first step: retention keeps it, and no queue drops it. */
@@ -142,8 +142,7 @@ Parameters parse(const std::map<std::string, std::string> &values)
     for (const char *name :
          {"RegistrationMethod", "DataTransport", "WANDataTransport", "ControlTransport",
           "NetworkInterface", "ControlInterface", "DataInterface", "MarshalMethod", "CPCommPattern",
-          "CompressionMethod", "SpeculativePreloadMode", "SpecAutoNodeThreshold",
-          "UseOneTimeAttributes", "ControlModule", "ReaderShortCircuitReads", "RemoteGroup",
+          "CompressionMethod", "SpecAutoNodeThreshold", "UseOneTimeAttributes", "ControlModule", "ReaderShortCircuitReads", "RemoteGroup",
           "MercuryProtocol"}) {
         if (given.has(name)) {
             parameters.without_meaning.push_back(name);

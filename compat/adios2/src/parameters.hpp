@@ -28,6 +28,8 @@ struct Parameters {
     /* SST's, of a reader. */
     int open_timeout_s = 60;
     bool latest = false;
+    /* Whether all arrays of each step are read before they are asked for. */
+    bool preload_all = false;
 
     /* Thalweg's. */
     std::string group_file;

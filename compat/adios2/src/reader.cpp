@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -176,6 +177,7 @@ public:
         }
         m_BetweenStepPairs = false;
         PerformGets();
+        learn();
         view_.reset();
         /* A writer whose queue is full may go on. */
         reader_->release();
@@ -189,6 +191,9 @@ public:
         std::vector<Read> reads;
         reads.swap(pending_);
         view_->read(reads);
+        if (learns()) {
+            std::move(reads.begin(), reads.end(), std::back_inserter(read_));
+        }
     }
 
     void Flush(const int) override {}
@@ -254,6 +259,7 @@ private:
         }
         options.run = run.number;
         options.latest = parameters_.latest;
+        options.preload_all = parameters_.preload_all;
         /* The writer says whether readers share its steps. A run that is read again is read whole. */
         if (run.distribution != "all" && parameters_.run.empty()) {
             if (options.latest) {
@@ -341,6 +347,23 @@ private:
         view_ = std::move(came.view);
         step_ = view_->number();
         return StepStatus::OK;
+    }
+
+    /* Whether the next step is asked for what this one was: after LockReaderSelections, as SST does. */
+    bool learns() const { return !parameters_.preload_all && m_ReaderSelectionsLocked; }
+
+    /* Has the next steps read ahead what was read of this one. */
+    void learn()
+    {
+        const auto is_same = [](const Read &one, const Read &other) {
+            return one.variable == other.variable && one.block == other.block && one.start == other.start &&
+                   one.count == other.count;
+        };
+        if (learns() && !std::equal(read_.begin(), read_.end(), learned_.begin(), learned_.end(), is_same)) {
+            reader_->preload(read_);
+            learned_ = read_;
+        }
+        read_.clear();
     }
 
     /* Takes the variables of the step before out of the IO. */
@@ -811,6 +834,9 @@ private:
     /* What was given of each attribute, so that only changes are defined. */
     std::map<std::string, Attribute> attributes_;
     std::vector<Read> pending_;
+    /* What was read of this step, and of the one that steps are read ahead like. Their memory is the program's. */
+    std::vector<Read> read_;
+    std::vector<Read> learned_;
     std::map<std::string, bool> said_;
 };
 

@@ -318,7 +318,10 @@ std::vector<Attribute> StepView::attributes() const
     return attributes;
 }
 
-void StepView::read(const std::vector<Read> &reads) const
+namespace {
+
+/* What is wanted, as the library takes it; valid as long as `reads`. */
+std::vector<thalweg_step_get> gets_of(const std::vector<Read> &reads)
 {
     std::vector<thalweg_step_get> gets;
     gets.reserve(reads.size());
@@ -334,6 +337,14 @@ void StepView::read(const std::vector<Read> &reads) const
         get.strides = read.strides.empty() ? nullptr : read.strides.data();
         gets.push_back(get);
     }
+    return gets;
+}
+
+} // namespace
+
+void StepView::read(const std::vector<Read> &reads) const
+{
+    std::vector<thalweg_step_get> gets = gets_of(reads);
     call([&](thalweg_error *error) { return thalweg_step_read(handle_.get(), gets.data(), gets.size(), -1, error); });
 }
 
@@ -347,6 +358,7 @@ StepReader::StepReader(std::shared_ptr<Driver> driver, const std::string &stream
                           {"rank", options.rank},
                           {"ranks", options.ranks},
                           {"latest", options.latest},
+                          {"preload", options.preload_all ? "all" : "nothing"},
                           {"session_timeout_ms", milliseconds(options.session_timeout_s)},
                           {"open_timeout_ms", milliseconds(options.open_timeout_s)}};
     if (!options.group.empty()) {
@@ -375,6 +387,14 @@ Next StepReader::next(double timeout_s)
 void StepReader::release()
 {
     call([&](thalweg_error *error) { return thalweg_step_reader_release(handle_.get(), 0, error); });
+}
+
+void StepReader::preload(const std::vector<Read> &wanted)
+{
+    const std::vector<thalweg_step_get> gets = gets_of(wanted);
+    call([&](thalweg_error *error) {
+        return thalweg_step_reader_preload(handle_.get(), gets.data(), gets.size(), error);
+    });
 }
 
 void StepReader::close(double timeout_s)

@@ -165,6 +165,8 @@ struct ReaderOptions {
     /* A run, or where the name is. */
     std::optional<std::uint64_t> run;
     bool latest = false;
+    /* Whether all arrays of each step are read before they are asked for. */
+    bool preload_all = false;
     double session_timeout_s = 10;
     double open_timeout_s = 60;
 };
@@ -257,6 +259,8 @@ public:
     Next next(double timeout_s);
     /* Says that the last step is read, and does not wait. */
     void release();
+    /* Has this read of each step before it is asked for, from the next one on; no memory is touched. */
+    void preload(const std::vector<Read> &wanted);
     /* Leaves the stream; the last step is released. */
     void close(double timeout_s);
 

@@ -29,6 +29,8 @@ pub enum Fault {
     DiscardAttributes,
     /// Move the cursor of a group of readers when the first rank has done.
     CursorAtFirstRelease,
+    /// Forget that a rank which asks for a step has released the one before.
+    ForgetReleaseWithNext,
     /// Let an acknowledgement move a cursor back.
     CursorBack,
     /// Answer a cursor's move before it is durable.

@@ -37,6 +37,14 @@ pub(crate) struct RequestId {
     pub id: u64,
 }
 
+impl RequestId {
+    /// Of what follows from a request of a connection and is answered to nobody. Ids of requests
+    /// count from below and do not come as far.
+    pub fn unasked(link: LinkId) -> Self {
+        Self { link, id: u64::MAX }
+    }
+}
+
 /// A member of a group or queue that has joined on a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Membership {

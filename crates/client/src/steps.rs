@@ -262,6 +262,14 @@ impl TopicHandle {
 
     /// [`TopicHandle::next_step`], not waited for.
     pub fn begin_next_step(&self, next: &NextStep, timeout: Duration) -> Pending<StepsFetched> {
+        self.step_of_turn(next, (timeout, None))
+    }
+
+    fn step_of_turn(
+        &self,
+        next: &NextStep,
+        timeout: (Duration, Option<Duration>),
+    ) -> Pending<StepsFetched> {
         let what = format!(
             "step of turn {} for rank {} of {} of {}",
             next.turn,
@@ -270,10 +278,12 @@ impl TopicHandle {
             self.name()
         );
         let state = self.state.clone();
-        let answer = self.begin_step_call(timeout, Method::NextStep, next, what, |reply| {
-            let given = StepGiven::from_bytes("step given", &reply.head)?;
-            Ok((given, reply.payload))
-        });
+        let (driver, method) = (&self.driver, Method::NextStep);
+        let answer =
+            driver.begin_call_that_waits(timeout, method, self.id(), next, what, |reply| {
+                let given = StepGiven::from_bytes("step given", &reply.head);
+                Ok((given.map_err(ClientError::damaged)?, reply.payload))
+            });
         answer.then(move |(given, payload)| {
             let end = Offset(given.position.offset.0.saturating_add(1));
             let fetched = Fetched {
@@ -288,6 +298,15 @@ impl TopicHandle {
             let records = FetchedBatches::new(&state, RECORDS, fetched, payload)?;
             Ok(StepsFetched { given, records })
         })
+    }
+
+    /// The step of a turn, if there is one already.
+    ///
+    /// # Errors
+    /// As [`TopicHandle::next_step`]; [`ClientError::Timeout`] says what the turn waits for.
+    pub fn next_step_now(&self, next: &NextStep) -> Result<StepsFetched, ClientError> {
+        self.step_of_turn(next, (WHY_TIMEOUT, Some(WHY_GRACE)))
+            .wait()
     }
 
     /// Says that a rank has done with a turn.

@@ -7,7 +7,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 use step::{
-    Distribution, Keep, ReaderOptions, Run, StepStart, StreamOptions, WhenFull, WriterOptions,
+    Distribution, Keep, Preload, ReaderOptions, Run, StepStart, StreamOptions, WhenFull,
+    WriterOptions,
 };
 
 /// How a stream is made.
@@ -198,6 +199,16 @@ pub struct Reader {
     session_timeout_ms: Option<u64>,
     open_timeout_ms: Option<u64>,
     stream_timeout_ms: u64,
+    preload: Option<Ahead>,
+    preload_bytes_max: Option<u64>,
+}
+
+/// What is read of each step before it is asked for.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Ahead {
+    All,
+    Nothing,
 }
 
 impl Reader {
@@ -218,6 +229,11 @@ impl Reader {
             latest: self.latest,
             session_timeout: milliseconds(self.session_timeout_ms, default.session_timeout),
             open_timeout: milliseconds(self.open_timeout_ms, default.open_timeout),
+            preload: match self.preload {
+                Some(Ahead::All) => Preload::All,
+                Some(Ahead::Nothing) | None => Preload::Nothing,
+            },
+            preload_bytes_max: self.preload_bytes_max.unwrap_or(default.preload_bytes_max),
         })
     }
 

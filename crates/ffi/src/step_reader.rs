@@ -6,13 +6,13 @@ use crate::error::{Code, Failure, MESSAGE_BYTES, cut};
 use crate::options;
 use crate::step_options;
 use crate::step_stream::open_when_there;
-use crate::step_view::StepView;
+use crate::step_view::{StepView, ThalwegStepGet, standing};
 use memory::Deadline;
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use step::{Next, Reader, StepError};
+use step::{Next, Preload, Reader, StepError};
 
 /// So long one request for the next step may wait, and so does who closes the reader meanwhile.
 const SLICE: Duration = Duration::from_secs(1);
@@ -208,6 +208,26 @@ pub extern "C" fn thalweg_step_reader_release(
 ) -> i32 {
     guard(error, || {
         given("reader", reader)?.with(|held| held.release_as_said(timeout_ms))
+    })
+}
+
+/// What is read of each step before it is asked for.
+#[unsafe(no_mangle)]
+pub extern "C" fn thalweg_step_reader_preload(
+    reader: Option<&StepReader>,
+    wanted: *const ThalwegStepGet,
+    count: usize,
+    error: ErrorOut<'_>,
+) -> i32 {
+    guard(error, || {
+        let reader = given("reader", reader)?;
+        // SAFETY: the header asks for `count` of them.
+        let wanted = unsafe { array("wanted", wanted, count) }?;
+        let wanted = wanted.iter().map(standing).collect::<Result<Vec<_>, _>>()?;
+        reader.with(|held| {
+            held.reader.preload(Preload::Selected(wanted));
+            Ok(())
+        })
     })
 }
 

@@ -413,14 +413,7 @@ impl StepView {
             0 => None,
             dimensions => Some(self.along(get, index, dimensions as usize)?),
         };
-        let block = get.block.checked_sub(1);
-        let selection = match (block, along) {
-            (None, None) => Selection::Whole,
-            (None, Some(along)) => Selection::Box(along),
-            (Some(block), None) => Selection::Block(block),
-            (Some(block), Some(along)) => Selection::BlockBox { block, along },
-        };
-        Ok((name.to_owned(), selection))
+        Ok((name.to_owned(), selection(get, along)))
     }
 
     fn along(
@@ -429,14 +422,7 @@ impl StepView {
         variable: usize,
         dimensions: usize,
     ) -> Result<Vec<Along>, Failure> {
-        let numbers = |what, base: *const u64| match base.is_null() {
-            true => Ok(None),
-            // SAFETY: the header asks for NULL or a number each dimension.
-            false => unsafe { array(what, base, dimensions) }.map(Some),
-        };
-        let start = numbers("start", get.start)?;
-        let count = numbers("count", get.count)?;
-        let step = numbers("step", get.step)?;
+        let [start, count, step] = numbers(get)?;
         if start.is_none() && count.is_none() && step.is_none() {
             return Ok(vec![Along::Whole; dimensions]);
         }
@@ -458,6 +444,48 @@ impl StepView {
         });
         Ok(ranges.collect())
     }
+}
+
+fn selection(get: &ThalwegStepGet, along: Option<Vec<Along>>) -> Selection {
+    match (get.block.checked_sub(1), along) {
+        (None, None) => Selection::Whole,
+        (None, Some(along)) => Selection::Box(along),
+        (Some(block), None) => Selection::Block(block),
+        (Some(block), Some(along)) => Selection::BlockBox { block, along },
+    }
+}
+
+/// Start, count and step along each dimension, where they are given.
+fn numbers(get: &ThalwegStepGet) -> Result<[Option<&[u64]>; 3], Failure> {
+    let numbers = |what, base: *const u64| match base.is_null() {
+        true => Ok(None),
+        // SAFETY: the header asks for NULL or a number each dimension.
+        false => unsafe { array(what, base, get.ndim as usize) }.map(Some),
+    };
+    Ok([
+        numbers("start", get.start)?,
+        numbers("count", get.count)?,
+        numbers("step", get.step)?,
+    ])
+}
+
+/// What is wanted of a variable in each step, whatever its shape is then.
+pub fn standing(get: &ThalwegStepGet) -> Result<(String, Selection), Failure> {
+    let name = text("the name of what is read ahead", get.name)?;
+    let [start, count, step] = numbers(get)?;
+    let ranges = (0..get.ndim as usize).map(|dimension| {
+        let of = |numbers: Option<&[u64]>, otherwise| {
+            numbers.map_or(otherwise, |numbers| numbers[dimension])
+        };
+        // It ends with the array.
+        Along::Range(Range {
+            start: of(start, 0),
+            count: of(count, u64::MAX),
+            step: of(step, 1),
+        })
+    });
+    let along = (get.ndim > 0).then(|| ranges.collect());
+    Ok((name.to_owned(), selection(get, along)))
 }
 
 /// Frees the handle.

@@ -165,6 +165,19 @@ void all_kinds(Driver &driver)
     reader.close();
     THROWS(Closed, reader.next(0));
 
+    // Read ahead, all of it or some, it is the same.
+    StepReader ahead(driver, "all", R"({"name": "all ahead", "preload": "all"})");
+    for (const Step &step : ahead)
+        look(step);
+    StepReader some(driver, "all", R"({"name": "some", "preload_bytes_max": 1000})");
+    StepGets standing;
+    standing.add<double>("E", nullptr, 0, Box{{0, 0}, {2, 5}});
+    standing.addBlock<int32_t>("mesh", 1, nullptr, 0);
+    standing.add<int32_t>("none", nullptr, 0);
+    some.preload(standing);
+    for (const Step &step : some)
+        look(step);
+
     const StepStream stream(driver, "all");
     CHECK(stream.runs().at(0).stepCount == 3 && stream.runs()[0].state == StepRun::Closed);
     CHECK(stream.steps() == (std::vector<uint64_t>{0, 1, 2}));

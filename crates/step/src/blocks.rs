@@ -28,9 +28,10 @@ struct Large {
     bytes_max: usize,
 }
 
-/// A long buffer, which goes back when nobody reads it any more.
-struct LargeBlock {
+/// A buffer, which goes back when nobody reads it any more.
+pub(crate) struct KeptBlock {
     buffer: Option<Buffer>,
+    /// Of a long one; a shorter one finds its pool by itself.
     home: Weak<Mutex<Large>>,
 }
 
@@ -52,18 +53,31 @@ impl BlockMemory {
         if let Some(memory) = self.driver.try_alloc_buffer(bytes) {
             return memory;
         }
+        Allocation::new(self.take_kept(bytes))
+    }
+
+    /// So many bytes of memory that is kept from step to step.
+    pub fn take_kept(&self, bytes: usize) -> KeptBlock {
         if bytes <= POOLED_BYTES_MAX {
-            return self.pool.take(bytes).into();
+            return KeptBlock {
+                buffer: Some(self.pool.take(bytes)),
+                home: Weak::new(),
+            };
         }
         let known = self
             .large
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take(bytes);
-        Allocation::new(LargeBlock {
+        KeptBlock {
             buffer: Some(known.unwrap_or_else(|| self.pool.take(bytes))),
             home: Arc::downgrade(&self.large),
-        })
+        }
+    }
+
+    /// The pool of its shorter buffers.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     /// Gives the system what was not needed since the last call.
@@ -90,7 +104,7 @@ impl Large {
     }
 }
 
-impl Drop for LargeBlock {
+impl Drop for KeptBlock {
     fn drop(&mut self) {
         if let (Some(buffer), Some(home)) = (self.buffer.take(), self.home.upgrade()) {
             home.lock()
@@ -100,13 +114,13 @@ impl Drop for LargeBlock {
     }
 }
 
-impl AsRef<[u8]> for LargeBlock {
+impl AsRef<[u8]> for KeptBlock {
     fn as_ref(&self) -> &[u8] {
         self.buffer.as_deref().unwrap_or_default()
     }
 }
 
-impl AsMut<[u8]> for LargeBlock {
+impl AsMut<[u8]> for KeptBlock {
     fn as_mut(&mut self) -> &mut [u8] {
         self.buffer.as_deref_mut().unwrap_or_default()
     }

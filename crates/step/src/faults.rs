@@ -1,4 +1,4 @@
-//! Faults that tests plant into gathers and into closing, to see that they are noticed.
+//! Faults that tests plant into gathers, reading ahead and closing, to see that they are noticed.
 
 /// A planted fault. Exists in tests alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub enum Fault {
     ShortStride,
     /// Of blocks that overlap, let the one count that was found last.
     WinnerByArrival,
+    /// Take what was read ahead for a selection of the same shape.
+    OlderSelection,
     /// Wait for readers of a stream that keeps its steps, too.
     CloseForReaders,
     /// Wait for readers for as long as they like.

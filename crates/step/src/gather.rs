@@ -9,6 +9,7 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use copy::cut;
 pub use error::GatherError;
 pub use layout::{Block, Layout};
 pub(crate) use plan::push;

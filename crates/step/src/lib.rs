@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod attributes;
 mod blocks;
 mod dtype;
@@ -21,7 +22,9 @@ mod error;
 mod faults;
 mod gather;
 mod held;
+mod preload;
 mod reader;
+mod reading;
 mod records;
 mod selection;
 mod staging;
@@ -42,6 +45,7 @@ pub use faults::Fault;
 #[cfg(any(test, feature = "testing"))]
 pub use faults::plant;
 pub use gather::{Block, Coverage, Destination, GatherError, Layout, PIECES_MAX, PartRead, Plan};
+pub use preload::Preload;
 pub use reader::{Next, Reader, ReaderOptions};
 pub use selection::{Along, Range, Selection, SelectionError, SelectionProblem};
 pub use staging::{Place, Put, PutError, Span, Staging, VALUE_BYTES_MAX};

@@ -1,13 +1,18 @@
 //! A rank that reads steps.
 
+use crate::ahead::{Ahead, Came};
 use crate::attributes::Attributes;
+use crate::blocks::BlockMemory;
 use crate::error::StepError;
+use crate::preload::{Preload, Preloaded, Standing};
 use crate::records::{attributes_at, table_of};
 use crate::turn::{Holding, Turn};
 use crate::view::{StepView, ViewParts};
 use crate::waiting::{left, milliseconds, words};
-use client::{ClientError, ConsumedEvent, Pending, Position, StepsFetched, TopicHandle};
-use memory::{Deadline, Pool};
+use client::{
+    ClientError, ConsumedEvent, Pending, Position, STANDING_TIMEOUT, StepsFetched, TopicHandle,
+};
+use memory::Deadline;
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -26,6 +31,8 @@ use wire::{ErrorCode, MemberId, Rank, Run};
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Memory that is kept for what is read.
 const KEPT_BYTES_MAX: usize = 256 << 20;
+/// What may be read of a step before the program asks, if it does not say.
+const PRELOAD_BYTES_MAX: u64 = 256 << 20;
 
 /// What a reader can choose. All ranks of a program choose the same.
 #[derive(Debug, Clone)]
@@ -55,6 +62,11 @@ pub struct ReaderOptions {
     /// How long attaching may take, at the beginning and after the connection was lost. Default
     /// 120 s.
     pub open_timeout: Duration,
+    /// What is read of each step before it is asked for: see [`Reader::preload`].
+    pub preload: Preload,
+    /// Most bytes of a step that are; the others are read when they are asked for. Default 256 MiB.
+    /// A reader holds them twice at most: of the step that it was given last, and of the next one.
+    pub preload_bytes_max: u64,
 }
 
 impl Default for ReaderOptions {
@@ -69,6 +81,8 @@ impl Default for ReaderOptions {
             latest: false,
             session_timeout: Duration::from_secs(30),
             open_timeout: Duration::from_secs(120),
+            preload: Preload::Nothing,
+            preload_bytes_max: PRELOAD_BYTES_MAX,
         }
     }
 }
@@ -110,10 +124,17 @@ pub struct Reader {
     turns: VecDeque<Position>,
     /// The turn that was given last, if it may not be released yet.
     held: Option<Turn>,
+    /// A turn that is released, of which the server has not heard yet.
+    unsaid: Option<Turn>,
+    /// The turn behind that one, if it is asked for by now.
+    ahead: Option<Ahead>,
+    standing: Standing,
+    /// What was read ahead of the step that was given last.
+    preloaded: Option<Arc<Preloaded>>,
     attributes: Arc<Attributes>,
     /// Which run's attributes those are, and behind which record; `None` if not all are known.
     follows: Option<(Run, Position)>,
-    pool: Pool,
+    memory: Arc<BlockMemory>,
     lost: Option<StepError>,
 }
 
@@ -158,6 +179,10 @@ impl Reader {
         };
         let join = join_request(&options, &who);
         let joined = topic.join_readers(&join, options.open_timeout)?;
+        let standing = Standing {
+            wanted: options.preload.clone(),
+            bytes_max: options.preload_bytes_max,
+        };
         Ok(Self {
             attendance: attend(topic, &who),
             topic: topic.clone(),
@@ -167,9 +192,13 @@ impl Reader {
             turn: joined.turn,
             turns: VecDeque::new(),
             held: None,
+            unsaid: None,
+            ahead: None,
+            standing,
+            preloaded: None,
             attributes: Arc::default(),
             follows: None,
-            pool: Pool::new(KEPT_BYTES_MAX),
+            memory: Arc::new(BlockMemory::new(topic.driver(), KEPT_BYTES_MAX)),
             lost: None,
         })
     }
@@ -198,24 +227,33 @@ impl Reader {
     /// another rank of its group is gone; so from now on. [`StepError::Damaged`]: what a record says
     /// cannot be read; told once, the next call goes on behind it. [`StepError::Client`].
     pub fn next(&mut self, timeout: Duration) -> Result<Next, StepError> {
-        if let Some(held) = self.held.take() {
-            held.release();
+        // It goes with the next request, if that is at once.
+        self.unsaid = self.held.take().filter(Turn::release_unsaid);
+        // A program may keep its views: what they are asked for from now on is read.
+        if let Some(preloaded) = self.preloaded.take() {
+            preloaded.forget();
         }
-        let deadline = Deadline::after(timeout);
+        let next = self.next_turn(Deadline::after(timeout));
+        self.say_released();
+        next
+    }
+
+    fn next_turn(&mut self, deadline: Deadline) -> Result<Next, StepError> {
         loop {
             if let Some(lost) = &self.lost {
                 return Err(lost.clone());
             }
             self.attend()?;
-            let next = NextStep {
-                who: self.who.clone(),
-                turn: self.turn,
-            };
-            match self.topic.next_step(&next, left(deadline)) {
-                Ok(fetched) => {
-                    let (turn, at) = (fetched.given.turn, fetched.given.position);
-                    match self.given(fetched) {
-                        Ok(Some(next)) => return Ok(next),
+            match self.ask(deadline) {
+                Ok(came) => {
+                    let (turn, at) = (came.fetched.given.turn, came.fetched.given.position);
+                    match self.given(came) {
+                        Ok(Some(next)) => {
+                            if matches!(next, Next::Step(_)) {
+                                self.ask_ahead();
+                            }
+                            return Ok(next);
+                        }
                         Ok(None) => {}
                         Err(error) => return Err(self.passed(turn, at, error)),
                     }
@@ -223,6 +261,80 @@ impl Reader {
                 Err(ClientError::Timeout { what }) => return Ok(Next::NotReady(what)),
                 Err(error) => self.refused(&error)?,
             }
+        }
+    }
+
+    /// What is read of each step before the program asks for it, from the next step on and until
+    /// this is called again: the bytes are on their way to this process when the server gives the
+    /// step, and [`StepView::get`] and the others wait for them only if they are not there yet. What
+    /// they are asked for may be a part of what was read ahead. A selection that nobody asks for
+    /// costs its bytes all the same.
+    ///
+    /// While the program reads a step, the next one is asked for, and read ahead, as soon as it is
+    /// committed; it counts as released no earlier for that. Not so for a reader of the newest steps
+    /// alone, and for one that shares steps with others: theirs is chosen, and read ahead, when they
+    /// ask for it.
+    ///
+    /// More than [`ReaderOptions::preload_bytes_max`] of a step is not read ahead, and neither is an
+    /// array of which not all elements were put.
+    pub fn preload(&mut self, wanted: Preload) {
+        self.standing.wanted = wanted;
+        if let Some(ahead) = &self.ahead {
+            ahead.set_standing(self.standing.clone());
+        }
+    }
+
+    /// The step of the next turn.
+    fn ask(&mut self, deadline: Deadline) -> Result<Came, ClientError> {
+        if let Some(ahead) = self.ahead.take().filter(|ahead| ahead.turn == self.turn) {
+            if !ahead.has_come() {
+                // A writer may wait for it.
+                self.say_released();
+            }
+            match ahead.wait(left(deadline)) {
+                Ok(came) => return came,
+                Err(ahead) => self.ahead = Some(ahead),
+            }
+            let fetched = self.topic.next_step_now(&self.next_request())?;
+            self.ahead = None;
+            return Ok(self.came(fetched));
+        }
+        let fetched = self.topic.next_step(&self.next_request(), left(deadline))?;
+        self.unsaid = None;
+        Ok(self.came(fetched))
+    }
+
+    fn next_request(&self) -> NextStep {
+        let unsaid = self.unsaid.as_ref();
+        NextStep {
+            who: self.who.clone(),
+            turn: self.turn,
+            released: unsaid.map_or(0, |turn| turn.release.turn),
+        }
+    }
+
+    fn came(&self, fetched: StepsFetched) -> Came {
+        Came::new(&self.topic, fetched, &self.standing, &self.memory)
+    }
+
+    /// Asks for the turn behind the one that was given, if what stands is worth that.
+    fn ask_ahead(&mut self) {
+        let is_own = self.options.distribution == Distribution::All && !self.options.latest;
+        if !is_own || self.standing.wanted == Preload::Nothing {
+            return;
+        }
+        let asked = self
+            .topic
+            .begin_next_step(&self.next_request(), STANDING_TIMEOUT);
+        self.unsaid = None;
+        let (from, standing) = ((&self.topic, &self.memory), self.standing.clone());
+        self.ahead = Some(Ahead::new(from, self.turn, asked, standing));
+    }
+
+    /// Tells the server of a release that went with no request.
+    fn say_released(&mut self) {
+        if let Some(turn) = self.unsaid.take() {
+            turn.say_released();
         }
     }
 
@@ -335,11 +447,11 @@ impl Reader {
     }
 
     /// Takes a turn. `None` if there is nothing for the program in it.
-    fn given(&mut self, fetched: StepsFetched) -> Result<Option<Next>, StepError> {
-        let StepsFetched { given, records } = fetched;
+    fn given(&mut self, came: Came) -> Result<Option<Next>, StepError> {
+        let StepsFetched { given, records } = came.fetched;
         let at = given.position;
         let seen = self.position();
-        let mut own: Option<(StepTable, u64)> = None;
+        let mut own: Option<(Arc<StepTable>, u64)> = None;
         for mut event in records.events() {
             let offset = event.id().offset;
             let is_new =
@@ -347,7 +459,11 @@ impl Reader {
             if offset < at.offset && is_new {
                 self.follow(&mut event)?;
             } else if offset == at.offset {
-                own = Some((table_of(&mut event)?, event.append_time()));
+                let table = match &came.table {
+                    Some(table) => table.clone(),
+                    None => Arc::new(table_of(&mut event)?),
+                };
+                own = Some((table, event.append_time()));
             }
         }
         let (table, time) = own.ok_or_else(|| {
@@ -365,6 +481,7 @@ impl Reader {
         Ok(match table.kind {
             RecordKind::Step => {
                 self.held = Some(turn.clone());
+                self.preloaded = came.preloaded.map(Arc::new);
                 Some(Next::Step(StepView::new(ViewParts {
                     topic: self.topic.clone(),
                     table,
@@ -373,7 +490,9 @@ impl Reader {
                     attributes: self.attributes.clone(),
                     skipped: given.skipped,
                     lost: given.lost,
-                    pool: self.pool.clone(),
+                    pool: self.memory.pool().clone(),
+                    layouts: came.layouts,
+                    preloaded: self.preloaded.clone(),
                     turn: Some(turn),
                 })))
             }
@@ -381,7 +500,7 @@ impl Reader {
                 turn.release();
                 Some(Next::End {
                     run: table.run,
-                    broken: (table.kind == RecordKind::Broken).then_some(table.reason),
+                    broken: (table.kind == RecordKind::Broken).then(|| table.reason.clone()),
                 })
             }
             RecordKind::Opened | RecordKind::Discarded | RecordKind::Closing => {
@@ -457,6 +576,8 @@ impl Drop for Reader {
     /// again. A step that it still holds stays held, until it is dropped or the session timeout has
     /// passed.
     fn drop(&mut self) {
+        // It is unread.
+        self.ahead = None;
         let held = self.held.as_ref();
         let holds = held.is_some_and(|held| held.holding() == Holding::Held);
         if !holds && self.lost.is_none() {

@@ -1,6 +1,7 @@
 //! A stream: the topic of its steps, and what is stored there.
 
 use crate::error::StepError;
+use crate::preload::Layouts;
 use crate::reader::{Reader, ReaderOptions};
 use crate::records::{RECORDS, Span, attributes_at, for_each_record, gone, table_of};
 use crate::view::{StepView, ViewParts};
@@ -323,13 +324,15 @@ impl Stream {
         let attributes = Arc::new(attributes_at(&self.topic, &table, at)?);
         Ok(StepView::new(ViewParts {
             topic: self.topic.clone(),
-            table,
+            table: Arc::new(table),
             position: at,
             time,
             attributes,
             skipped: 0,
             lost: 0,
             pool: self.pool.clone(),
+            layouts: Layouts::new(),
+            preloaded: None,
             turn: None,
         }))
     }

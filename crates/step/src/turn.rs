@@ -45,6 +45,24 @@ impl Turn {
         self.holding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// It is released, of which its reader tells the server. Says whether it was held.
+    pub fn release_unsaid(&self) -> bool {
+        let mut holding = self.lock();
+        let was_held = *holding == Holding::Held;
+        if was_held {
+            *holding = Holding::Released;
+        }
+        was_held
+    }
+
+    /// Tells the server that it is released; waits for nothing.
+    pub fn say_released(&self) {
+        drop(
+            self.topic
+                .begin_release_step(&self.release, RELEASE_TIMEOUT),
+        );
+    }
+
     /// Releases it, if it is held; waits for nothing. What comes of that the reader finds out.
     pub fn release(&self) {
         drop(self.begin(RELEASE_TIMEOUT));

@@ -4,14 +4,15 @@ use crate::attributes::Attributes;
 use crate::dtype::{DType, Extremes};
 use crate::error::StepError;
 use crate::gather::{Coverage, Destination, GatherError, Layout, Plan};
+use crate::preload::{Layouts, Preloaded, Ready};
+use crate::reading::{Reading, put_together, shared};
 use crate::records::gone;
 use crate::selection::Selection;
-use crate::together::{Comes, Piece, Together};
+use crate::together::{Piece, Together};
 use crate::turn::Turn;
 use bytes::Bytes;
 use client::{ClientError, Position, StridedWanted, Target, TopicHandle};
-use memory::{Buffer, Pool, Split};
-use std::collections::BTreeMap;
+use memory::{Buffer, Deadline, Pool};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -34,20 +35,24 @@ pub struct StepView {
     lost: u64,
     pool: Pool,
     /// Made when a variable is looked at first.
-    layouts: Mutex<BTreeMap<usize, Arc<Layout>>>,
+    layouts: Mutex<Layouts>,
+    preloaded: Option<Arc<Preloaded>>,
     turn: Option<Turn>,
 }
 
 /// What a view is made of.
 pub(crate) struct ViewParts {
     pub topic: TopicHandle,
-    pub table: StepTable,
+    pub table: Arc<StepTable>,
     pub position: Position,
     pub time: u64,
     pub attributes: Arc<Attributes>,
     pub skipped: u64,
     pub lost: u64,
     pub pool: Pool,
+    /// Those that are made.
+    pub layouts: Layouts,
+    pub preloaded: Option<Arc<Preloaded>>,
     pub turn: Option<Turn>,
 }
 
@@ -106,14 +111,15 @@ impl StepView {
     pub(crate) fn new(parts: ViewParts) -> Self {
         Self {
             topic: parts.topic,
-            table: Arc::new(parts.table),
+            table: parts.table,
             position: parts.position,
             time: parts.time,
             attributes: parts.attributes,
             skipped: parts.skipped,
             lost: parts.lost,
             pool: parts.pool,
-            layouts: Mutex::default(),
+            layouts: Mutex::new(parts.layouts),
+            preloaded: parts.preloaded,
             turn: parts.turn,
         }
     }
@@ -286,10 +292,20 @@ impl StepView {
     /// # Errors
     /// As [`Self::get_many`].
     pub fn get_arrays(&self, wanted: &[(&str, &Selection)]) -> Result<Vec<Array>, StepError> {
-        let mut gets = Vec::with_capacity(wanted.len());
-        let mut shapes = Vec::with_capacity(wanted.len());
+        let mut gets = Vec::new();
+        // Of what is to be asked for, the data come later.
+        let mut arrays = Vec::with_capacity(wanted.len());
         for (name, selection) in wanted {
-            let plan = self.layout(name)?.plan(selection)?;
+            let layout = self.layout(name)?;
+            let dtype = self.variable(name)?.dtype;
+            if let Some(ready) = self.ready(&layout, selection, None)? {
+                let bytes = usize::try_from(ready.bytes()).map_err(StepError::invalid)?;
+                let mut data = self.pool.take(bytes);
+                ready.copy_to(&mut data);
+                arrays.push((dtype, ready.shape(), Some((data, ready.coverage()))));
+                continue;
+            }
+            let plan = layout.plan(selection)?;
             let bytes = usize::try_from(plan.bytes()).map_err(StepError::invalid)?;
             let mut buffer = self.pool.take(bytes);
             let is_direct = |read: &&crate::gather::PartRead| read.to != Destination::Buffer;
@@ -302,20 +318,36 @@ impl StepView {
             if direct < plan.bytes() {
                 buffer.fill(0);
             }
-            shapes.push((self.variable(name)?.dtype, plan.shape().to_vec()));
+            arrays.push((dtype, plan.shape().to_vec(), None));
             gets.push((plan, Target::from(buffer)));
         }
-        let read = self.read(gets, None)?;
-        let arrays = shapes
-            .into_iter()
-            .zip(read)
-            .map(|((dtype, shape), (target, coverage))| Array {
+        let mut read = self.read(gets, None)?.into_iter();
+        let arrays = arrays.into_iter().map(|(dtype, shape, ready)| {
+            let (data, coverage) = ready.unwrap_or_else(|| {
+                let (target, coverage) = read.next().expect("it was asked for");
+                (target.into_owner(), coverage)
+            });
+            Array {
                 dtype,
                 shape,
-                data: target.into_owner(),
+                data,
                 coverage,
-            });
+            }
+        });
         Ok(arrays.collect())
+    }
+
+    /// A selection that was read ahead, if it was.
+    fn ready(
+        &self,
+        layout: &Layout,
+        selection: &Selection,
+        timeout: Option<Duration>,
+    ) -> Result<Option<Ready>, StepError> {
+        match &self.preloaded {
+            Some(preloaded) => preloaded.look(layout, selection, timeout),
+            None => Ok(None),
+        }
     }
 
     /// Reads several selections into the caller's memory, with one request. Gives how much of each
@@ -326,24 +358,41 @@ impl StepView {
     /// of another length. [`StepError::Gone`]: retention has taken the step meanwhile.
     /// [`StepError::Client`]. What the memory holds then is undefined.
     pub fn get_many(&self, gets: &mut [GetInto<'_>]) -> Result<Vec<Coverage>, StepError> {
-        let mut plans = Vec::with_capacity(gets.len());
+        let mut plans = Vec::new();
+        let mut ready = Vec::with_capacity(gets.len());
         for get in gets.iter() {
-            let plan = self.layout(get.name)?.plan(get.selection)?;
-            check_length(get.name, &plan, get.out.len())?;
-            plans.push(plan);
+            let layout = self.layout(get.name)?;
+            let here = self.ready(&layout, get.selection, None)?;
+            let here = here.filter(|here| here.bytes() == get.out.len() as u64);
+            if here.is_none() {
+                let plan = layout.plan(get.selection)?;
+                check_length(get.name, &plan, get.out.len())?;
+                plans.push(plan);
+            }
+            ready.push(here);
         }
         // Lent memory must outlive this call, so all is read into memory of ours.
         let together = Together::of(&plans, &self.table.parts);
         let (pieces, comes) = together.memory(&plans, false);
         let into = pieces.iter().map(|piece| match piece {
-            Piece::Shared(bytes) => self.shared(*bytes),
+            Piece::Shared(bytes) => shared(&self.pool, *bytes),
             Piece::Alone(..) => Ok(Target::from(Buffer::empty())),
         });
         let read = self.read_data(&together.wanted, into.collect::<Result<_, _>>()?, None)?;
         let shared: Vec<Buffer> = read.into_iter().map(Target::into_owner).collect();
         let mut coverages = Vec::with_capacity(gets.len());
-        for ((plan, comes), get) in plans.iter().zip(&comes).zip(gets) {
-            coverages.push(put_together(plan, comes, &shared, get.out)?);
+        let mut planned = plans.iter().zip(&comes);
+        for (get, here) in gets.iter_mut().zip(ready) {
+            coverages.push(match here {
+                Some(here) => {
+                    here.copy_to(get.out);
+                    here.coverage()
+                }
+                None => {
+                    let (plan, comes) = planned.next().expect("it was planned");
+                    put_together(plan, comes, &shared, get.out)?
+                }
+            });
         }
         Ok(coverages)
     }
@@ -367,13 +416,30 @@ impl StepView {
         gets: Vec<GetTarget>,
         timeout: Option<Duration>,
     ) -> Result<Vec<(Target, Coverage)>, StepError> {
-        let mut planned = Vec::with_capacity(gets.len());
-        for get in gets {
-            let plan = self.layout(&get.name)?.plan(&get.selection)?;
+        let deadline = Deadline::within(timeout);
+        let mut planned = Vec::new();
+        let mut results = Vec::with_capacity(gets.len());
+        for mut get in gets {
+            let layout = self.layout(&get.name)?;
+            let left = timeout.map(|_| deadline.left());
+            let ready = self.ready(&layout, &get.selection, left)?;
+            if let Some(ready) = ready.filter(|ready| ready.bytes() == get.into.len() as u64) {
+                ready.copy_to(get.into.as_mut());
+                results.push(Some((get.into, ready.coverage())));
+                continue;
+            }
+            let plan = layout.plan(&get.selection)?;
             check_length(&get.name, &plan, get.into.len())?;
             planned.push((plan, get.into));
+            results.push(None);
         }
-        self.read(planned, timeout)
+        let mut read = self
+            .read(planned, timeout.map(|_| deadline.left()))?
+            .into_iter();
+        let results = results.into_iter();
+        Ok(results
+            .map(|ready| ready.unwrap_or_else(|| read.next().expect("it was asked for")))
+            .collect())
     }
 
     /// Reads what plans say, where they allow it straight into the memory of the results.
@@ -382,41 +448,9 @@ impl StepView {
         gets: Vec<(Plan, Target)>,
         timeout: Option<Duration>,
     ) -> Result<Vec<(Target, Coverage)>, StepError> {
-        let (plans, targets): (Vec<Plan>, Vec<Target>) = gets.into_iter().unzip();
-        let together = Together::of(&plans, &self.table.parts);
-        let (pieces, comes) = together.memory(&plans, true);
-        let mut cut: Vec<CutResult> = plans
-            .iter()
-            .zip(&comes)
-            .zip(targets)
-            .map(|((plan, comes), target)| CutResult::new(plan, comes, target))
-            .collect();
-        let into = pieces.iter().map(|piece| match piece {
-            Piece::Alone(plan, read) => Ok(cut[*plan].lend(*read)),
-            Piece::Shared(bytes) => self.shared(*bytes),
-        });
-        let into = into.collect::<Result<_, _>>()?;
-        let read = self.read_data(&together.wanted, into, timeout)?;
-        let mut shared: Vec<Buffer> = Vec::new();
-        for (piece, target) in pieces.iter().zip(read) {
-            match piece {
-                Piece::Alone(plan, read) => cut[*plan].take_back(*read, target),
-                Piece::Shared(_) => shared.push(target.into_owner()),
-            }
-        }
-        let mut results = Vec::with_capacity(cut.len());
-        for ((plan, comes), cut) in plans.iter().zip(&comes).zip(cut) {
-            let mut target = cut.join();
-            let coverage = put_together(plan, comes, &shared, target.as_mut())?;
-            results.push((target, coverage));
-        }
-        Ok(results)
-    }
-
-    /// Memory that several reads share.
-    fn shared(&self, bytes: u64) -> Result<Target, StepError> {
-        let bytes = usize::try_from(bytes).map_err(StepError::invalid)?;
-        Ok(Target::from(self.pool.take(bytes)))
+        let (reading, asked) = Reading::new(gets, &self.table.parts, &self.pool)?;
+        let read = self.read_data(&asked.wanted, asked.into, timeout)?;
+        reading.finish(read)
     }
 
     fn read_data(
@@ -481,82 +515,6 @@ impl Drop for StepView {
             turn.release();
         }
     }
-}
-
-/// A result's memory as pieces: those that reads come to, and those between them.
-struct CutResult {
-    split: Split,
-    pieces: Vec<Option<Target>>,
-    /// By read, which piece.
-    places: BTreeMap<usize, usize>,
-}
-
-impl CutResult {
-    fn new(plan: &Plan, comes: &[Comes], target: Target) -> Self {
-        let bytes = target.len();
-        let mut direct: Vec<(usize, usize, usize)> = Vec::new();
-        for (index, read) in plan.reads().iter().enumerate() {
-            if let (Destination::Result(at), Comes::Alone) = (read.to, comes[index]) {
-                direct.push((at as usize, read.bytes as usize, index));
-            }
-        }
-        direct.sort_unstable();
-        let mut lengths = Vec::new();
-        let mut places = BTreeMap::new();
-        let mut end = 0;
-        for (at, length, index) in direct {
-            if at > end {
-                lengths.push(at - end);
-            }
-            places.insert(index, lengths.len());
-            lengths.push(length);
-            end = at + length;
-        }
-        if end < bytes {
-            lengths.push(bytes - end);
-        }
-        let (split, pieces) = target.split(&lengths);
-        Self {
-            split,
-            pieces: pieces.into_iter().map(Some).collect(),
-            places,
-        }
-    }
-
-    fn lend(&mut self, read: usize) -> Target {
-        let piece = self.pieces[self.places[&read]].take();
-        piece.expect("each is lent once")
-    }
-
-    fn take_back(&mut self, read: usize, target: Target) {
-        self.pieces[self.places[&read]] = Some(target);
-    }
-
-    fn join(self) -> Target {
-        let joined = self.split.join(self.pieces.into_iter().flatten());
-        joined.expect("all pieces are back")
-    }
-}
-
-/// Copies what has come to shared memory to where it belongs.
-fn put_together(
-    plan: &Plan,
-    comes: &[Comes],
-    shared: &[Buffer],
-    out: &mut [u8],
-) -> Result<Coverage, StepError> {
-    let mut pieces: Vec<&[u8]> = Vec::with_capacity(comes.len());
-    for (read, comes) in plan.reads().iter().zip(comes) {
-        let piece = match comes {
-            Comes::Alone => &[],
-            Comes::Shared { index, at } => &shared[*index][*at..][..read.bytes as usize],
-        };
-        if let (Destination::Result(at), Comes::Shared { .. }) = (read.to, comes) {
-            memory::copies::copy(piece, &mut out[at as usize..][..piece.len()]);
-        }
-        pieces.push(piece);
-    }
-    Ok(plan.execute(&pieces, out)?)
 }
 
 fn info(entry: &TableEntry) -> Result<VariableInfo, StepError> {

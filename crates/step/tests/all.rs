@@ -4,6 +4,7 @@ mod closing;
 mod discarding;
 mod failing;
 mod held;
+mod preloading;
 mod reading;
 mod rig;
 mod sharing;

@@ -686,6 +686,7 @@ fn steps(examples: &mut Examples) {
     examples.message(NextStep {
         who: who.clone(),
         turn,
+        released: 8,
     });
     examples.message(StepGiven {
         turn,

@@ -257,15 +257,22 @@ impl Groups {
             })
     }
 
-    /// A rank asks for the step of a turn.
+    /// A rank asks for the step of a turn, and may have done with the one before.
     pub fn next_step(
         &mut self,
         caller: RequestId,
         next: &NextStep,
         core: &Core,
+        lent: &mut Lent<'_>,
     ) -> Result<(), Refused> {
-        let group = self.group(&next.who, core)?;
+        let NextStep { who, .. } = next;
+        let group = self.group(who, core)?;
         group.waiting.push((caller, next.turn));
+        if next.released > 0 && !lent.ctx.planted(Fault::ForgetReleaseWithNext) {
+            group.release(who.rank, who.member, next.released);
+            // The caller is answered with its step; nobody waits for the cursor.
+            self.let_go(RequestId::unasked(caller.link), &key(who), core, lent);
+        }
         Ok(())
     }
 

@@ -98,7 +98,7 @@ impl Stream {
                 groups.join(caller, join, (writers.open(), core), lent)
             }
             StepsRequest::AttendReaders(attend) => groups.attend(caller, &attend, core, lent),
-            StepsRequest::NextStep(next) => groups.next_step(caller, &next, core),
+            StepsRequest::NextStep(next) => groups.next_step(caller, &next, core, lent),
             StepsRequest::ReleaseStep(release) => groups.release(caller, &release, core, lent),
             StepsRequest::AwaitReaders(wait) => {
                 self.releases.ask(caller, wait);

@@ -235,6 +235,43 @@ fn all_ranks_of_a_group_have_the_same_step_and_the_last_moves_the_cursor() {
 }
 
 #[test]
+fn a_rank_that_asks_for_a_step_may_release_the_one_before() {
+    holds(
+        |mut ground| {
+            let mut world = ground.start();
+            let topic = plain(&mut world);
+            let mut a = world.writer(topic, 0, 1);
+            let [mut r0, mut r1] = [0, 1].map(|rank| world.reader(topic, "r", rank, 2));
+            world.step(topic, &mut a, 0);
+            let firsts = [&mut r0, &mut r1].map(|reader| {
+                let id = world.ask(topic, reader);
+                let given = world.turn_given(reader, id).unwrap().0;
+                reader.turns.push(given.position);
+                reader.turn += 1;
+                given
+            });
+            let waiting = world.ask_and_release(topic, &r0, 1);
+            expect(world.stands(topic, "r"), None)?;
+            let behind = firsts[0].position.offset.0 + 1;
+            let other = world.ask_and_release(topic, &r1, 1);
+            expect(world.stands(topic, "r"), Some(behind))?;
+            // They were answered with nothing but their steps.
+            expect(world.turn_given(&r0, waiting).is_none(), true)?;
+            world.step(topic, &mut a, 1);
+            let (second, _) = world.turn_given(&r0, waiting).unwrap();
+            expect(world.turn_given(&r1, other).unwrap().0, second.clone())?;
+            // A turn that nobody has had is not released by it, and one that was stays so.
+            for released in [u64::MAX, 1] {
+                world.ask_and_release(topic, &r0, released);
+                world.ask_and_release(topic, &r1, 1);
+            }
+            expect(world.stands(topic, "r"), Some(behind))
+        },
+        Fault::ForgetReleaseWithNext,
+    );
+}
+
+#[test]
 fn a_rank_that_dies_breaks_the_run_behind_its_last_whole_step() {
     let mut world = Ground::new().start();
     let topic = plain(&mut world);

@@ -370,9 +370,15 @@ impl World {
     }
 
     pub fn ask(&mut self, topic: TopicId, reader: &Reader) -> u64 {
+        self.ask_and_release(topic, reader, 0)
+    }
+
+    /// Asks for a rank's turn, and says that it has done with the turns up to `released`.
+    pub fn ask_and_release(&mut self, topic: TopicId, reader: &Reader, released: u64) -> u64 {
         let next = NextStep {
             who: reader.who.clone(),
             turn: reader.turn,
+            released,
         };
         self.request_within(reader.link, Method::NextStep, topic, &next, &[], 2_000)
     }

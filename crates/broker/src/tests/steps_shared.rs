@@ -218,6 +218,7 @@ fn a_group_that_loses_a_rank_is_no_more_and_the_others_hear_of_it() {
         &NextStep {
             who: r0.who.clone(),
             turn: r0.turn,
+            released: 0,
         },
         &[],
         60_000,

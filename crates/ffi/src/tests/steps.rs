@@ -343,6 +343,9 @@ fn a_step_that_is_not_released_is_given_again_and_a_broken_run_says_why() {
         done(|error| thalweg_step_reader_close(at(reader), release, WATCHDOG_MS, error));
         let (code, _) = fails(|error| thalweg_step_reader_release(at(reader), 0, error));
         assert_eq!(code, Code::Closed as i32);
+        let nothing = std::ptr::null();
+        let (code, _) = fails(|error| thalweg_step_reader_preload(at(reader), nothing, 0, error));
+        assert_eq!(code, Code::Closed as i32);
         thalweg_step_reader_free(boxed(reader));
     }
     // A writer that goes without closing leaves its run to the session timeout.

@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use std::sync::Arc;
 use step::{
-    Along, DType, Distribution, Range, Run, Selection, StepError, StepStart, Stream, StreamOptions,
+    Along, DType, Distribution, Preload, Range, Run, Selection, StepError, StepStart, Stream,
+    StreamOptions,
 };
 use topic::Definition;
 use wire::{Durability, ErrorCode, Incarnation, Offset};
@@ -162,6 +163,19 @@ pub fn selection((block, along): Wanted) -> Selection {
         (Some(block), None) => Selection::Block(block),
         (Some(block), Some(along)) => Selection::BlockBox { block, along },
     }
+}
+
+/// What is read ahead: None, "all", or a list of names and selections.
+pub fn preload(wanted: &Bound<'_, PyAny>) -> PyResult<Preload> {
+    if wanted.is_none() {
+        return Ok(Preload::Nothing);
+    }
+    if wanted.cast::<PyString>().is_ok() {
+        return Ok(Preload::All);
+    }
+    let wanted = wanted.extract::<Vec<(String, Wanted)>>()?.into_iter();
+    let selected = wanted.map(|(name, wanted)| (name, selection(wanted)));
+    Ok(Preload::Selected(selected.collect()))
 }
 
 pub fn dtype(py: Python<'_>, text: &str) -> PyResult<DType> {

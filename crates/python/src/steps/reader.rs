@@ -1,6 +1,6 @@
 //! `thalweg._thalweg._StepReader`: a rank that reads.
 
-use super::options::{Source, distribution, start};
+use super::options::{Source, distribution, preload, start};
 use super::run_broken;
 use super::slot::{Slot, interruptible};
 use super::view::StepView;
@@ -45,7 +45,7 @@ enum Came {
 impl StepReader {
     #[new]
     #[pyo3(signature = (source, stream, /, *, name, distribution, group, rank, ranks, start, latest,
-                        session_timeout, open_timeout))]
+                        session_timeout, open_timeout, preload, preload_bytes_max))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -60,6 +60,8 @@ impl StepReader {
         latest: bool,
         session_timeout: f64,
         open_timeout: f64,
+        preload: &Bound<'_, PyAny>,
+        preload_bytes_max: u64,
     ) -> PyResult<Self> {
         let source = Source::new(source, stream)?;
         source.check_open(py)?;
@@ -73,6 +75,8 @@ impl StepReader {
             latest,
             session_timeout: wait::number("session_timeout", session_timeout)?,
             open_timeout: wait::number("open_timeout", open_timeout)?,
+            preload: self::preload(preload)?,
+            preload_bytes_max,
         };
         let connection = Arc::clone(&source.connection);
         let (reader, stream) = interruptible(py, move || {
@@ -166,6 +170,16 @@ impl StepReader {
         self.reader.call(py, move |held, _| match &held.current {
             Some(current) if Arc::ptr_eq(current, &step) => held.release(timeout),
             _ => Ok(()),
+        })
+    }
+
+    /// What is read ahead, from the next step on.
+    #[pyo3(signature = (wanted, /))]
+    fn preload(&self, py: Python<'_>, wanted: &Bound<'_, PyAny>) -> PyResult<()> {
+        let wanted = self::preload(wanted)?;
+        self.reader.with(py, |held| {
+            held.reader.preload(wanted);
+            Ok(())
         })
     }
 

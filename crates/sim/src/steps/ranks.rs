@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use step::{
-    DType, Next, Put, Reader, ReaderOptions, ShapeKind, StepError, StepStart, StepView, Stream,
-    StreamOptions, Wait, Writer, WriterOptions,
+    DType, Next, Preload, Put, Reader, ReaderOptions, ShapeKind, StepError, StepStart, StepView,
+    Stream, StreamOptions, Wait, Writer, WriterOptions,
 };
 
 const STREAM: &str = "fields";
@@ -280,6 +280,11 @@ impl Process {
                 latest: plan.latest,
                 session_timeout: self.plan.session_timeout,
                 open_timeout: CALL,
+                preload: match mix(self.plan.seed ^ 0xa4ead ^ group as u64) % 2 {
+                    0 => Preload::All,
+                    _ => Preload::Nothing,
+                },
+                ..ReaderOptions::default()
             };
             self.say(Said::Attaching);
             let mut reader = patiently(|| stream.reader(options()))?;

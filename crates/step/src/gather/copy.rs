@@ -1,6 +1,7 @@
 //! Copies between memories in which the same box lies with other distances.
 
 use crate::faults::{Fault, planted};
+use crate::selection::Range;
 
 /// One dimension of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +66,29 @@ impl Copy {
         }
         level(&self.sides, self.run, from, to);
     }
+}
+
+/// A box of a dense array, of which each dimension has so many elements.
+pub(crate) fn cut(
+    (from, shape): (&[u8], &[u64]),
+    ranges: &[Range],
+    item_bytes: u64,
+    to: &mut [u8],
+) {
+    let (mut apart, mut apart_to, mut first) = (item_bytes, item_bytes, 0);
+    let mut sides = Vec::with_capacity(shape.len());
+    for (length, range) in shape.iter().zip(ranges).rev() {
+        sides.push(Side {
+            count: range.count,
+            from: range.step * apart,
+            to: apart_to,
+        });
+        first += range.start * apart;
+        apart *= length;
+        apart_to *= range.count;
+    }
+    sides.reverse();
+    Copy::new(sides.into_iter(), item_bytes).execute(&from[first as usize..], to);
 }
 
 fn level(sides: &[Side], run: u64, from: &[u8], to: &mut [u8]) {

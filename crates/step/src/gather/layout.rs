@@ -214,6 +214,11 @@ impl Layout {
         Ok(wanted.ranges.iter().map(|range| range.count).collect())
     }
 
+    /// What is selected along each dimension.
+    pub(crate) fn ranges_of(&self, selection: &Selection) -> Result<Vec<Range>, GatherError> {
+        Ok(self.wanted(selection)?.ranges)
+    }
+
     /// The block whose value counts: of the lowest rank.
     pub(super) fn value_index(&self) -> Option<usize> {
         let ranks = self.blocks.ranks.iter().enumerate();

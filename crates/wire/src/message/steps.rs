@@ -323,6 +323,9 @@ record! {
     pub struct NextStep {
         pub who: ReaderMember,
         pub turn: u64,
+        /// The last turn that the rank has done with, so that no [`ReleaseStep`] need say so; 0 says
+        /// nothing.
+        pub released: u64,
     }
 }
 
