@@ -294,6 +294,14 @@ int32_t thalweg_step_writer_attributes(thalweg_step_writer *writer,
                                        thalweg_error *error);
 
 /*
+ * Pins the step that is begun: retention leaves it, and late readers are given it first. All ranks
+ * pin a step, or none. Errors: THALWEG_INVALID_ARGUMENT without a step, or of a stream that was made
+ * without a place for pinned steps. Where too much is pinned already, thalweg_step_writer_end fails
+ * with THALWEG_SERVER_LIMIT_EXCEEDED, and called again sends the step unpinned.
+ */
+int32_t thalweg_step_writer_pin(thalweg_step_writer *writer, thalweg_error *error);
+
+/*
  * Gives up the step that is begun: nothing of it is sent, memory that was lent is the
  * caller's, and the next step has its number. Attributes that were set stay. Does nothing if
  * no step is begun. Errors: THALWEG_INVALID_ARGUMENT if the step was ended and waits for room.

@@ -367,6 +367,9 @@ public:
         return StepAttributes(attributes);
     }
 
+    /* Pins the step that is begun: retention leaves it, and late readers are given it first. */
+    void pin() { detail::call(thalweg_step_writer_pin, handle_.get()); }
+
     /* Gives up the step that is begun. */
     void drop() { detail::call(thalweg_step_writer_drop, handle_.get()); }
 

@@ -497,7 +497,8 @@ def test_readers_begin_before_a_writer_of_a_stream_that_is_made(
 ) -> None:
     for _ in range(2):
         steps.create_stream(driver, name, partitions=2, retention={"count": 2})
-    assert len(driver.open_topic(name).partitions) == 3
+    # One is for records, two for what is pinned.
+    assert len(driver.open_topic(name).partitions) == 5
     with steps.Reader(driver, name) as reader, steps.Writer(driver, name, readers=1) as writer:
         with writer.step() as s:
             s.put("E", np.arange(3))
@@ -505,6 +506,20 @@ def test_readers_begin_before_a_writer_of_a_stream_that_is_made(
     driver.create_topic(f"{name}-events", storage="memory")
     with pytest.raises(thalweg.InvalidArgument, match="no steps"):
         steps.create_stream(driver, f"{name}-events")
+
+
+def test_a_pinned_step_stays_and_is_given_first(driver: thalweg.Driver, name: str) -> None:
+    steps.create_stream(driver, name, retention={"count": 2})
+    with steps.Writer(driver, name) as writer:
+        for number in range(10):
+            with writer.step(wait="committed", pin=number == 3) as s:
+                s.put("E", np.full(4, number))
+        with steps.Reader(driver, name, start="oldest") as reader:
+            first, second = next(reader), next(reader)
+            assert (first.number, first["E"][0], first.lost) == (3, 3, 0)
+            assert second.number > 4
+            assert second.lost > 0
+        assert steps.open_run(driver, name).step(3)["E"][1] == 3
 
 
 def test_a_server_that_is_killed_between_steps_is_no_matter(server: Server) -> None:

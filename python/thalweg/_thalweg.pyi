@@ -1524,8 +1524,8 @@ class _StepWriter:
         """Whether it is closed, or given up."""
     def step(self) -> int:
         """The step that is being written, or the next one."""
-    def begin(self) -> int:
-        """Begins a step: its number."""
+    def begin(self, pin: bool) -> int:
+        """Begins a step, which is pinned if that is wanted: its number."""
     def drop_step(self) -> None:
         """Gives up the step that is begun."""
     def put(

@@ -211,13 +211,12 @@ class Writer:
 
     @property
     def attrs(self) -> MutableMapping[str, Any]:
-        """The attributes of the run: numbers, strings, and lists of them. What is set holds from
-        the step on that is being written, or else the next one. Of several ranks that set one in
-        the same step, the lowest counts."""
+        """The attributes of the run: numbers, strings, and lists of them. What is set holds from the step on that is being written, or
+        else the next one. Of several ranks that set one in the same step, the lowest counts."""
         return _steps.WriterAttributes(self._native)
 
     def step(
-        self, attrs: Mapping[str, Any] | None = None, *, wait: _Wait = "accepted"
+        self, attrs: Mapping[str, Any] | None = None, *, wait: _Wait = "accepted", pin: bool = False
     ) -> StepInProgress:
         """Begins a step, which the end of its `with` block ends.
 
@@ -226,11 +225,13 @@ class Writer:
         leaves the writer as it was: the next step has this number.
 
         - `attrs`: attributes of the run from this step on; see `attrs`.
+        - `pin`: retention leaves the step, and late readers are given it first. All ranks say the same. Where too much is pinned already
+          the end raises `InvalidEvent`; `wait` sends it unpinned.
 
         The block's end raises `Timeout`, whose step is not lost: `wait` goes on with it; `RunBroken` if another rank is gone or another
         life of this one has taken its place.
         """
-        return StepInProgress(self, attrs or {}, wait)
+        return StepInProgress(self, attrs or {}, wait, pin)
 
     def wait(self, timeout: float | None = None, *, wait: _Wait = "committed") -> StepEnded:
         """Waits until the step that was ended last is committed, or accepted; up to `timeout` seconds, None being the writer's `timeout`,
@@ -271,13 +272,13 @@ class Writer:
 class StepInProgress:
     """A step that is being written: what `Writer.step` gives, to be used in a `with` block."""
 
-    def __init__(self, writer: Writer, attrs: Mapping[str, Any], wait: _Wait) -> None:
+    def __init__(self, writer: Writer, attrs: Mapping[str, Any], wait: _Wait, pin: bool) -> None:
         if wait not in ("accepted", "committed"):
             raise InvalidArgument(f'wait is "accepted" or "committed", not {wait!r}')
         self._native = writer._native
         # Refused here, before anything is put.
         self._attrs = [_steps.attribute(name, value) for name, value in attrs.items()]
-        self._wait = wait
+        self._wait, self._pin = wait, pin
         self._number: int | None = None
         self._ended: StepEnded | None = None
 
@@ -372,7 +373,7 @@ class StepInProgress:
     def __enter__(self) -> Self:
         if self._number is not None:
             raise InvalidArgument("the step was begun before")
-        self._number = self._native.begin()
+        self._number = self._native.begin(self._pin)
         return self
 
     def __exit__(
@@ -929,8 +930,7 @@ class StoredRun(Sequence[Step]):
 
     @property
     def numbers(self) -> list[int]:
-        """The numbers of its steps. They need not be dense: steps may have been discarded, or taken by
-        retention."""
+        """The numbers of its steps. They need not be dense: steps may have been discarded, or taken by retention."""
         return list(self._steps)
 
     def step(self, number: int) -> Step:

@@ -170,6 +170,11 @@ std::uint64_t StepWriter::begin()
     return number;
 }
 
+void StepWriter::pin()
+{
+    call([&](thalweg_error *error) { return thalweg_step_writer_pin(handle_.get(), error); });
+}
+
 void StepWriter::put(const Block &block, const void *data)
 {
     thalweg_step_block put = described(block);
@@ -221,6 +226,11 @@ void StepWriter::end(double timeout_s, const std::function<void(const std::strin
                                                           nullptr, &error);
         if (code == THALWEG_OK) {
             return;
+        }
+        /* Too much is pinned: the step is sent unpinned by the next call. */
+        if (code == THALWEG_SERVER_LIMIT_EXCEEDED && !said) {
+            slow(error.message);
+            continue;
         }
         if (code != THALWEG_TIMEOUT || wait < slice_s) {
             throw Failure(error);

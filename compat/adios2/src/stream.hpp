@@ -131,6 +131,8 @@ public:
 
     /* Begins a step, and gives its number. */
     std::uint64_t begin();
+    /* Pins the step that is begun. */
+    void pin();
     /* Puts a block, which is copied. */
     void put(const Block &block, const void *data);
     /* Puts a block that is made in place; its number in the step. */

@@ -146,6 +146,9 @@ public:
             throw std::invalid_argument("BeginStep of a writer with StepMode::Read, of stream " + m_Name);
         }
         step_ = writer_->begin();
+        if (step_ == 0 && parameters_.first_is_precious) {
+            writer_->pin();
+        }
         begun_ = true;
         m_BetweenStepPairs = true;
         return StepStatus::OK;
@@ -193,10 +196,6 @@ private:
     void open()
     {
         say_without_meaning(parameters_);
-        if (parameters_.first_is_precious) {
-            say_once("FirstTimestepPrecious: the first step is given to late readers as long as the stream's "
-                     "retention keeps it (parameter RetentionBytes)");
-        }
         const std::string stream = stream_of(m_Name);
         std::string writer = parameters_.writer_name.empty() ? unique_name("writer") : parameters_.writer_name;
         if (m_Comm.Size() > 1) {

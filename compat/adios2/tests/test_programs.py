@@ -112,6 +112,45 @@ def test_a_late_reader_has_all_steps_and_all_attributes(server: Server) -> None:
     reader.end()
 
 
+def test_a_late_reader_has_the_reserved_steps_in_order(server: Server) -> None:
+    # Who was there has released all of them; SST keeps the newest two.
+    first = Program(server, "read", "reserved")
+    writer = Program(server, "write", "reserved", "ReserveQueueLimit=2")
+    assert (writer.line(), first.answer()) == ("open", "open")
+    for number in range(4):
+        writer.step(number)
+        assert first.answer() == expected(number)
+    late = Program(server, "read", "reserved")
+    assert late.answer() == "open"
+    assert [late.answer() for _ in range(4)] == [expected(number) for number in range(4)]
+    writer.tell("close")
+    for reader in (first, late):
+        assert "EndOfStream" in reader.answer()
+        reader.end()
+    writer.end()
+
+
+def test_a_late_reader_has_the_precious_step_first(server: Server) -> None:
+    parameters = ("RendezvousReaderCount=0", "FirstTimestepPrecious=true", "RetentionBytes=4000")
+    writer = Program(server, "write", "precious", *parameters)
+    assert writer.line() == "open"
+    for number in range(20):
+        writer.step(number)
+    reader = Program(server, "read", "precious")
+    assert reader.answer() == "open"
+    assert reader.answer() == expected(0)
+    oldest = reader.answer()
+    assert oldest["step"] > 1
+    assert oldest == expected(oldest["step"])
+    writer.tell("close")
+    while (last := reader.answer()) != "EndOfStream" and isinstance(last, dict):
+        oldest = last
+    assert oldest == expected(19)
+    assert "EndOfStream" in last
+    writer.end()
+    reader.end()
+
+
 def test_a_stopped_reader_does_not_hold_the_writers_close(server: Server) -> None:
     reader = Program(server, "read", "stopped")
     writer = Program(server, "write", "stopped")

@@ -207,8 +207,14 @@ pub(crate) enum StepsRead {
     Records,
     /// Parts of this partition.
     Parts(PartitionIndex),
-    /// The records of a turn of a group of readers.
-    Turn { group: u64, turn: u64 },
+    /// The records of a turn of a group of readers; of one that is pinned, its copy.
+    Turn {
+        group: u64,
+        turn: u64,
+        is_pinned: bool,
+    },
+    /// A pinned record that is to be copied, as retention is to take it.
+    Pin,
 }
 
 /// What a reading found.

@@ -21,6 +21,12 @@ pub enum Fault {
     LostParts,
     /// Answer a rank that closes before a start could know of it.
     CloseUnrecorded,
+    /// Forget at a start which steps are pinned.
+    PinsForgotten,
+    /// Let parts of a pinned step go with those around it.
+    PinnedParts,
+    /// Let a pinned step's record go before there is a copy of it.
+    PinUncopied,
     /// Count parts of a rank's life that has ended.
     FencedPart,
     /// Let reads wait for data that a writer kept that is gone.

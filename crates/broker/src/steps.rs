@@ -12,6 +12,7 @@ mod groups;
 mod held;
 mod intake;
 mod lent;
+mod pins;
 mod ranks;
 mod readers;
 mod records;
@@ -93,7 +94,7 @@ impl Streams {
         let stream = self
             .all
             .entry(topic)
-            .or_insert_with(|| Stream::new(topic, served.name.clone()));
+            .or_insert_with(|| Stream::new(topic, served));
         Some(act(stream, &mut lent))
     }
 
@@ -177,7 +178,12 @@ impl Streams {
         self.at(topic, around, |stream, lent| match what {
             StepsRead::Records => stream.records_read(found, lent),
             StepsRead::Parts(index) => stream.parts_read(index, found, lent),
-            StepsRead::Turn { group, turn } => stream.turn_read((group, turn), found, lent),
+            StepsRead::Pin => stream.pin_read(found, lent),
+            StepsRead::Turn {
+                group,
+                turn,
+                is_pinned,
+            } => stream.turn_read((group, turn, is_pinned), found, lent),
         });
     }
 

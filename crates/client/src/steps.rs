@@ -28,6 +28,8 @@ const WHY_GRACE: Duration = Duration::from_secs(2);
 
 /// The partition of records.
 const RECORDS: PartitionIndex = PartitionIndex(0);
+/// That of copies of pinned records.
+const PINNED_RECORDS: PartitionIndex = PartitionIndex(topic::PINNED_RECORDS);
 
 /// A turn's step, as the server gives it.
 #[derive(Debug)]
@@ -295,7 +297,11 @@ impl TopicHandle {
                 },
                 batch_bytes: given.batch_bytes.clone(),
             };
-            let records = FetchedBatches::new(&state, RECORDS, fetched, payload)?;
+            let partition = match given.pinned {
+                true => PINNED_RECORDS,
+                false => RECORDS,
+            };
+            let records = FetchedBatches::new(&state, partition, fetched, payload)?;
             Ok(StepsFetched { given, records })
         })
     }

@@ -587,6 +587,18 @@ pub extern "C" fn thalweg_step_writer_attributes(
     })
 }
 
+/// Pins a step.
+#[unsafe(no_mangle)]
+pub extern "C" fn thalweg_step_writer_pin(writer: Option<&StepWriter>, error: ErrorOut<'_>) -> i32 {
+    guard(error, || {
+        given("writer", writer)?.held(|held| {
+            let writer = held.writer.as_mut().expect("taken by free alone");
+            writer.pin_step()?;
+            Ok(())
+        })
+    })
+}
+
 /// Gives up a step.
 #[unsafe(no_mangle)]
 pub extern "C" fn thalweg_step_writer_drop(

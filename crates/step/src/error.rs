@@ -1,6 +1,7 @@
 //! Why a call for steps fails.
 
 use crate::dtype::DTypeError;
+use crate::staging::PutError;
 use client::ClientError;
 use std::fmt;
 use wire::{ErrorCode, Run};
@@ -92,6 +93,12 @@ impl From<ClientError> for StepError {
 
 impl From<DTypeError> for StepError {
     fn from(error: DTypeError) -> Self {
+        Self::invalid(error)
+    }
+}
+
+impl From<PutError> for StepError {
+    fn from(error: PutError) -> Self {
         Self::invalid(error)
     }
 }

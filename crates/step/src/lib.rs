@@ -28,6 +28,7 @@ mod reading;
 mod records;
 mod selection;
 mod staging;
+mod step_states;
 mod stream;
 mod together;
 mod turn;

@@ -5,7 +5,7 @@ use crate::attributes::Attributes;
 use crate::blocks::BlockMemory;
 use crate::error::StepError;
 use crate::preload::{Preload, Preloaded, Standing};
-use crate::records::{attributes_at, table_of};
+use crate::records::{attributes_at, table_of, time_of_copy};
 use crate::turn::{Holding, Turn};
 use crate::view::{StepView, ViewParts};
 use crate::waiting::{left, milliseconds, words};
@@ -456,7 +456,10 @@ impl Reader {
             let offset = event.id().offset;
             let is_new =
                 seen.is_none_or(|seen| seen.incarnation != at.incarnation || offset > seen.offset);
-            if offset < at.offset && is_new {
+            if given.pinned {
+                let time = time_of_copy(&event).unwrap_or(event.append_time());
+                own = Some((Arc::new(table_of(&mut event)?), time));
+            } else if offset < at.offset && is_new {
                 self.follow(&mut event)?;
             } else if offset == at.offset {
                 let table = match &came.table {

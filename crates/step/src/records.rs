@@ -4,7 +4,9 @@ use crate::attributes::Attributes;
 use crate::error::StepError;
 use crate::waiting::words;
 use client::{ClientError, ConsumedEvent, FetchRequest, Position, TopicHandle};
+use serde_json::Value;
 use std::time::Duration;
+use wire::record::GapReason;
 use wire::step::StepTable;
 use wire::{ErrorCode, Incarnation, Offset, PartitionIndex};
 
@@ -20,9 +22,18 @@ pub(crate) fn table_of(event: &mut ConsumedEvent) -> Result<StepTable, StepError
         .map_err(|error| StepError::Damaged(format!("record {}: {error}", event.id())))
 }
 
-/// Which part of partition 0 is wanted.
+/// The partition of copies of pinned ones.
+pub(crate) const PINNED_RECORDS: PartitionIndex = PartitionIndex(topic::PINNED_RECORDS);
+/// When the record was appended that an event is a copy of.
+pub(crate) fn time_of_copy(event: &ConsumedEvent) -> Option<u64> {
+    let said: Value = serde_json::from_slice(event.metadata()).ok()?;
+    said["time"].as_u64()
+}
+
+/// Which part of a partition of records is wanted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
+    pub partition: PartitionIndex,
     /// 0 is the present one.
     pub incarnation: Incarnation,
     pub from: Offset,
@@ -30,21 +41,30 @@ pub(crate) struct Span {
     pub end: Offset,
 }
 
-/// Calls `each` with every record of a span that is there. Gives where the reading ended; nothing
-/// is waited for.
+/// What came of reading a span.
+#[derive(Debug)]
+pub(crate) struct Reached {
+    /// Where it ended.
+    pub at: Position,
+    /// Records before this were found to be taken by retention.
+    pub first: Offset,
+}
+
+/// Calls `each` with every record of a span that is there. Nothing is waited for.
 pub(crate) fn for_each_record(
     topic: &TopicHandle,
     span: Span,
     with_tables: bool,
     mut each: impl FnMut(ConsumedEvent) -> Result<(), StepError>,
-) -> Result<Position, StepError> {
+) -> Result<Reached, StepError> {
     let mut at = Position {
         incarnation: span.incarnation,
         offset: span.from,
     };
+    let mut first = Offset(0);
     while at.offset < span.end {
         let fetched = topic.begin_fetch(FetchRequest {
-            partition: RECORDS,
+            partition: span.partition,
             from: at,
             bytes_max: FETCH_BYTES,
             wait_max: Duration::ZERO,
@@ -55,6 +75,11 @@ pub(crate) fn for_each_record(
             Err(error) if error.code() == Some(ErrorCode::OffsetOutOfRange) => break,
             Err(error) => return Err(error.into()),
         };
+        let is_of_retention = |gap: &&wire::record::Gap| {
+            matches!(gap.reason, GapReason::Retention | GapReason::Discarded)
+        };
+        let taken = fetched.gaps.iter().filter(is_of_retention);
+        first = taken.map(|gap| gap.end).fold(first, Offset::max);
         for event in fetched.events() {
             if event.id().offset < span.end {
                 each(event)?;
@@ -66,7 +91,7 @@ pub(crate) fn for_each_record(
             _ => break,
         }
     }
-    Ok(at)
+    Ok(Reached { at, first })
 }
 
 /// All attributes of a run as they are at a record: those of records before it that are there.
@@ -78,6 +103,7 @@ pub(crate) fn attributes_at(
     let mut attributes = Attributes::default();
     if !table.is_full {
         let span = Span {
+            partition: RECORDS,
             incarnation: at.incarnation,
             from: table.full_at,
             end: at.offset,

@@ -3,7 +3,9 @@
 use crate::error::StepError;
 use crate::preload::Layouts;
 use crate::reader::{Reader, ReaderOptions};
-use crate::records::{RECORDS, Span, attributes_at, for_each_record, gone, table_of};
+use crate::records::{
+    PINNED_RECORDS, RECORDS, Span, attributes_at, for_each_record, gone, table_of,
+};
 use crate::view::{StepView, ViewParts};
 use crate::writer::Writer;
 use crate::writer_options::WriterOptions;
@@ -19,10 +21,12 @@ use std::time::Duration;
 use topic::{METADATA_BYTES_MAX_LIMIT, Retention, TopicKind};
 use wire::message::Distribution;
 use wire::step::RecordKind;
-use wire::{Run, Step};
+use wire::{Incarnation, Offset, Run, Step};
 
 /// Memory that is kept for what is read.
 const KEPT_BYTES_MAX: usize = 256 << 20;
+/// So often records are looked for anew that retention was faster with.
+const FIND_TRIES_MAX: usize = 8;
 
 /// How a stream is made.
 #[derive(Debug, Clone)]
@@ -40,6 +44,9 @@ pub struct StreamOptions {
     pub durability: Option<Durability>,
     /// What is kept. Default: all.
     pub retention: Retention,
+    /// Whether steps can be pinned ([`Writer::pin_step`]): that takes two more partitions. Default:
+    /// yes.
+    pub pins: bool,
 }
 
 impl Default for StreamOptions {
@@ -50,6 +57,7 @@ impl Default for StreamOptions {
             storage_config: String::new(),
             durability: None,
             retention: Retention::default(),
+            pins: true,
         }
     }
 }
@@ -83,6 +91,8 @@ pub struct RunInfo {
     pub steps: Option<(Step, Step)>,
     /// How many are stored. Less than those from the first to the last if some were dropped.
     pub step_count: u64,
+    /// How many of these are pinned.
+    pub pinned: u64,
     /// How many of those between were dropped because the queue was full.
     pub discarded: u64,
     /// Bytes of the steps' parts.
@@ -107,6 +117,8 @@ pub struct StepInfo {
     pub bytes: u64,
     /// When it was committed, nanoseconds since 1970.
     pub time: u64,
+    /// Whether retention leaves it.
+    pub pinned: bool,
 }
 
 /// A stream of steps. Cheap to clone; what was found of it is shared.
@@ -120,8 +132,13 @@ pub struct Stream {
 /// What the records said that were read so far.
 #[derive(Default)]
 struct Found {
+    /// Of partition 0.
     records: Vec<Record>,
     end: Option<Position>,
+    /// Copies of pinned ones, and before what record those have to do.
+    pinned: Vec<Record>,
+    pinned_end: Option<Position>,
+    first: Offset,
 }
 
 /// What a record's metadata says.
@@ -136,6 +153,9 @@ struct Record {
     bytes: u64,
     position: Position,
     time: u64,
+    is_pinned: bool,
+    /// Where the copy is, in its partition, if this is of one.
+    copy: Option<Position>,
 }
 
 impl Stream {
@@ -156,7 +176,8 @@ impl Stream {
         let mut definition = Definition::builder()
             .kind(TopicKind::Steps)
             .metadata_bytes_max(METADATA_BYTES_MAX_LIMIT)
-            .retention(options.retention);
+            .retention(options.retention)
+            .pins(options.pins);
         let durability = match options.storage.as_str() {
             "memory" => options.durability.or(Some(Durability::Memory)),
             _ => options.durability,
@@ -165,7 +186,8 @@ impl Stream {
             definition = definition.durability(durability);
         }
         let definition = definition.build().map_err(StepError::invalid)?;
-        let partitions = vec![storage; options.parts as usize + 1];
+        let partitions = definition.first_parts() + options.parts;
+        let partitions = vec![storage; partitions as usize];
         Self::of(driver.create_topic(name, &definition, &partitions)?)
     }
 
@@ -229,7 +251,7 @@ impl Stream {
         let found = &mut *self.found.lock().unwrap_or_else(PoisonError::into_inner);
         self.find(found)?;
         let mut runs: Vec<RunInfo> = Vec::new();
-        for record in &found.records {
+        for record in found.all() {
             if runs.last().is_none_or(|last| last.run != record.run) {
                 runs.push(RunInfo {
                     run: record.run,
@@ -239,6 +261,7 @@ impl Stream {
                     state: RunState::Open,
                     steps: None,
                     step_count: 0,
+                    pinned: 0,
                     discarded: 0,
                     bytes: 0,
                     first_time: record.time,
@@ -256,6 +279,7 @@ impl Stream {
                     let first = run.steps.map_or(record.step, |(first, _)| first);
                     run.steps = Some((first, record.step));
                     run.step_count += 1;
+                    run.pinned += u64::from(record.is_pinned);
                     run.bytes += record.bytes;
                 }
                 RecordKind::Discarded => run.discarded += 1,
@@ -274,7 +298,7 @@ impl Stream {
         let found = &mut *self.found.lock().unwrap_or_else(PoisonError::into_inner);
         self.find(found)?;
         let is_step = |record: &&Record| record.run == run && record.kind == RecordKind::Step;
-        let steps = found.records.iter().filter(is_step).map(Record::info);
+        let steps = found.all().filter(is_step).map(Record::info);
         Ok(steps.collect())
     }
 
@@ -300,10 +324,14 @@ impl Stream {
                 title()
             ))
         })?;
-        let at = known.position;
+        let (at, copy) = (known.info.position, known.copy);
+        let (partition, from) = match copy {
+            Some(copy) => (PINNED_RECORDS, copy),
+            None => (RECORDS, at),
+        };
         let fetched = self.topic.begin_fetch(FetchRequest {
-            partition: RECORDS,
-            from: at,
+            partition,
+            from,
             bytes_max: 1,
             wait_max: Duration::ZERO,
             inline_data: true,
@@ -311,16 +339,20 @@ impl Stream {
         let fetched = fetched.wait().map_err(|error| gone(error, title))?;
         let mut own = None;
         for mut event in fetched.events() {
-            if event.id().offset == at.offset && event.id().incarnation == at.incarnation {
+            let id = event.id();
+            if (id.incarnation, id.offset) == (from.incarnation, from.offset) {
                 own = Some((table_of(&mut event)?, event.append_time()));
             }
         }
-        let (table, time) = own.ok_or_else(|| {
+        let (table, mut time) = own.ok_or_else(|| {
             StepError::Gone(format!(
                 "{} is there no more: retention has taken it",
                 title()
             ))
         })?;
+        if copy.is_some() {
+            time = known.info.time;
+        }
         let attributes = Arc::new(attributes_at(&self.topic, &table, at)?);
         Ok(StepView::new(ViewParts {
             topic: self.topic.clone(),
@@ -339,48 +371,137 @@ impl Stream {
 
     /// Reads the records that came since, and forgets those that retention took.
     fn find(&self, found: &mut Found) -> Result<(), StepError> {
+        for _ in 0..FIND_TRIES_MAX {
+            if self.find_once(found)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says whether all were read: not so where retention was faster, and took what was to be read
+    /// next.
+    fn find_once(&self, found: &mut Found) -> Result<bool, StepError> {
         let description = self.topic.refresh()?;
         let Some(records) = description.partitions.first() else {
-            return Ok(());
+            return Ok(true);
         };
         let incarnation = records.incarnation;
         if found.end.is_some_and(|end| end.incarnation != incarnation) {
             *found = Found::default();
         }
-        found
-            .records
-            .retain(|record| record.position.offset >= records.first);
+        let is_there = |record: &Record| record.position.offset >= records.first;
+        found.records.retain(is_there);
         let from = found
             .end
             .map_or(records.first, |end| end.offset.max(records.first));
         let span = Span {
+            partition: RECORDS,
             incarnation,
             from,
             end: records.watermarks.committed,
         };
-        let read = &mut found.records;
-        for_each_record(&self.topic, span, false, |event| {
-            read.push(Record::of(&event)?);
+        let (known, mut reached) = (&mut found.records, from);
+        let ended = for_each_record(&self.topic, span, false, |event| {
+            // One that cannot be read is told of once.
+            reached = event.id().offset.plus(1);
+            known.push(Record::of(&event)?);
             Ok(())
-        })?;
+        });
+        if let Ok(ended) = &ended
+            && ended.at.incarnation == incarnation
+        {
+            // What was fetched may go beyond the span: that is read the next time.
+            reached = reached.max(ended.at.offset.min(span.end));
+        }
         found.end = Some(Position {
             incarnation,
+            offset: reached,
+        });
+        // Where retention took records in between, those before are gone too.
+        found.first = records.first.max(ended?.first);
+        let first = found.first;
+        found
+            .records
+            .retain(|record| record.position.offset >= first);
+        self.find_pinned(found, incarnation)?;
+        Ok(reached >= span.end)
+    }
+
+    /// Reads the copies of pinned records that came since. Of records that are there themselves
+    /// they are of no use yet.
+    fn find_pinned(&self, found: &mut Found, incarnation: Incarnation) -> Result<(), StepError> {
+        // The copy is there before its record leaves: those are read that came until now.
+        let description = self.topic.refresh()?;
+        let pinned = description.partitions.get(PINNED_RECORDS.0 as usize);
+        let Some(pinned) = pinned.filter(|_| self.topic.definition().pins()) else {
+            return Ok(());
+        };
+        let present = pinned.incarnation;
+        if found
+            .pinned_end
+            .is_some_and(|end| end.incarnation != present)
+        {
+            found.pinned.clear();
+            found.pinned_end = None;
+        }
+        let from = found.pinned_end.map_or(pinned.first, |end| end.offset);
+        let span = Span {
+            partition: PINNED_RECORDS,
+            incarnation: present,
+            from,
+            end: pinned.watermarks.committed,
+        };
+        let copies = &mut found.pinned;
+        for_each_record(&self.topic, span, false, |event| {
+            copies.push(Record::of_copy(&event, incarnation)?);
+            Ok(())
+        })?;
+        // A crash may have left two of one record.
+        copies.sort_by_key(|record| record.position.offset);
+        copies.dedup_by_key(|record| record.position.offset);
+        found.pinned_end = Some(Position {
+            incarnation: present,
             offset: span.end.max(from),
         });
         Ok(())
     }
 }
 
+/// A step that is known, and where its record is.
+struct Known {
+    info: StepInfo,
+    /// The copy of its record, which is no more.
+    copy: Option<Position>,
+}
+
 impl Found {
-    fn step(&self, run: Run, step: Step) -> Option<StepInfo> {
-        // Runs follow one another, and so do steps in them.
-        let index = self
-            .records
-            .partition_point(|record| (record.run, record.step) < (run, step));
-        let here = self.records[index..].iter();
-        let mut here = here.take_while(|record| (record.run, record.step) == (run, step));
-        here.find(|record| record.kind == RecordKind::Step)
-            .map(Record::info)
+    /// All records that are there, in order; of those that retention took and that are pinned,
+    /// their copies.
+    fn all(&self) -> impl Iterator<Item = &Record> {
+        self.copies().iter().chain(&self.records)
+    }
+
+    fn copies(&self) -> &[Record] {
+        let is_taken = |record: &Record| record.position.offset < self.first;
+        &self.pinned[..self.pinned.partition_point(is_taken)]
+    }
+
+    fn step(&self, run: Run, step: Step) -> Option<Known> {
+        [self.copies(), &self.records]
+            .into_iter()
+            .find_map(|records| {
+                // Runs follow one another, and so do steps in them.
+                let index =
+                    records.partition_point(|record| (record.run, record.step) < (run, step));
+                let here = records[index..].iter();
+                let mut here = here.take_while(|record| (record.run, record.step) == (run, step));
+                let record = here.find(|record| record.kind == RecordKind::Step)?;
+                Some(Known {
+                    info: record.info(),
+                    copy: record.copy,
+                })
+            })
     }
 }
 
@@ -415,6 +536,30 @@ impl Record {
                 offset: id.offset,
             },
             time: event.append_time(),
+            is_pinned: said["pinned"].is_u64(),
+            copy: None,
+        })
+    }
+
+    /// What a copy says of the record that it is a copy of.
+    fn of_copy(event: &ConsumedEvent, incarnation: Incarnation) -> Result<Self, StepError> {
+        let copy = event.id();
+        let said: Value = serde_json::from_slice(event.metadata()).unwrap_or_default();
+        let (Some(offset), Some(time)) = (said["at"][0].as_u64(), said["time"].as_u64()) else {
+            let reason = "its metadata does not say of which record it is a copy";
+            return Err(StepError::Damaged(format!("record {copy}: {reason}")));
+        };
+        Ok(Self {
+            position: Position {
+                incarnation,
+                offset: Offset(offset),
+            },
+            time,
+            copy: Some(Position {
+                incarnation: copy.incarnation,
+                offset: copy.offset,
+            }),
+            ..Self::of(event)?
         })
     }
 
@@ -425,6 +570,7 @@ impl Record {
             position: self.position,
             bytes: self.bytes,
             time: self.time,
+            pinned: self.is_pinned,
         }
     }
 }

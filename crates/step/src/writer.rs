@@ -1,12 +1,13 @@
 //! A rank that writes steps.
 
 use crate::attributes::{AttributeValue, Attributes};
-use crate::blocks::{BlockMemory, BlockPlace, BlockSpace};
+use crate::blocks::{BlockMemory, BlockSpace};
 use crate::dtype::DType;
 use crate::error::StepError;
 use crate::faults::{Fault, planted};
 use crate::held::{Held, Holder};
-use crate::staging::{Put, PutError, Span, Staging};
+use crate::staging::{Put, Staging};
+use crate::step_states::{Decided, OpenStep, Sealed, UnderWay};
 use crate::waiting::{left, milliseconds, words};
 use crate::writer_options::{Closed, Keep, StepEnded, Wait, WriterOptions};
 use bytes::Bytes;
@@ -24,7 +25,7 @@ use wire::message::{
     AdmitStep, AttendRun, AwaitReaders, AwaitStep, CloseRun, OpenRun, RunEnded, StepDecided,
     WhenFull,
 };
-use wire::step::{Attribute, Part, PartData, ShapeKind};
+use wire::step::{Attribute, PartData, ShapeKind};
 use wire::{Codec, ErrorCode, Rank, Run, Step};
 
 /// So many steps may be under way: a rank that has ended one more waits for the first of them.
@@ -61,6 +62,8 @@ pub struct Writer {
     options: WriterOptions,
     /// Where its parts go.
     partition: u32,
+    /// Where parts of steps go that are pinned; `None` if the stream has no place for them.
+    pinned_partition: Option<u32>,
     run: Run,
     before: Run,
     /// The step that is being written, or the next one.
@@ -88,35 +91,6 @@ enum Closing {
     Over(Closed),
 }
 
-struct OpenStep {
-    staging: Staging,
-    space: BlockSpace,
-    blocks: Vec<(Span, BlockPlace)>,
-    /// Memory of others that is filled until the step is ended.
-    filled: Vec<(Span, Bytes)>,
-}
-
-struct Sealed {
-    part: Part,
-    data: Vec<Bytes>,
-    bytes: u64,
-}
-
-/// A step whose part was pushed.
-struct UnderWay {
-    step: Step,
-    bytes: u64,
-    is_discarded: bool,
-    /// `None` when it is acknowledged.
-    push: Option<PushFuture>,
-    decided: Decided,
-}
-
-enum Decided {
-    Asked(Pending<StepDecided>),
-    Known(StepDecided),
-}
-
 impl Writer {
     /// Opens a run of the stream `topic`, or joins the one that its program has open.
     ///
@@ -126,7 +100,8 @@ impl Writer {
     /// deadline, which says what was waited for.
     pub fn open(topic: &TopicHandle, options: WriterOptions) -> Result<Self, StepError> {
         let partitions = topic.partitions().len() as u32;
-        if topic.definition().kind() != TopicKind::Steps || partitions < 2 {
+        let (definition, first) = (topic.definition(), topic.definition().first_parts());
+        if definition.kind() != TopicKind::Steps || partitions <= first {
             let name = topic.name();
             return Err(StepError::Invalid(format!("topic {name} has no steps")));
         }
@@ -174,7 +149,7 @@ impl Writer {
         };
         let opened = topic.open_run(&open, left(deadline))?;
         let producer = Arc::new(producer);
-        let partition = 1 + options.rank % (partitions - 1);
+        let partition = first + options.rank % (partitions - first);
         let held = match options.keep {
             Keep::Server => None,
             Keep::Writer { bytes_max } => Some(Held::begin(Holder {
@@ -198,6 +173,7 @@ impl Writer {
         let mut writer = Self {
             memory: BlockMemory::new(topic.driver(), options.kept_bytes_max),
             partition,
+            pinned_partition: definition.pins().then_some(topic::PINNED_PARTS),
             held,
             run: opened.run,
             before: opened.before,
@@ -268,8 +244,28 @@ impl Writer {
             space: BlockSpace::default(),
             blocks: Vec::new(),
             filled: Vec::new(),
+            is_pinned: false,
         });
         Ok(self.next)
+    }
+
+    /// Pins the step that is begun: it stays when retention takes the steps around it, and late
+    /// readers are given it before those that are kept. All ranks pin a step, or none; otherwise
+    /// it is dropped, and its record says who did.
+    ///
+    /// # Errors
+    /// [`StepError::Invalid`]: outside of a step; a stream that was made without a place for pinned
+    /// steps.
+    pub fn pin_step(&mut self) -> Result<(), StepError> {
+        let (_, open) = Self::in_step(&self.memory, &mut self.open)?;
+        if self.pinned_partition.is_none() {
+            let name = self.topic.name();
+            return Err(StepError::Invalid(format!(
+                "stream {name} was made without a place for pinned steps"
+            )));
+        }
+        open.is_pinned = true;
+        Ok(())
     }
 
     /// Gives up the step that is begun: nothing of it is sent, and the next one has its number.
@@ -436,8 +432,9 @@ impl Writer {
     /// # Errors
     /// [`StepError::Invalid`]: no step is begun. A deadline ([`StepError::is_timeout`]), which
     /// says who is behind: the step is not lost, and `end_step` again goes on with it, or
-    /// [`Writer::wait`] if it was sent. [`StepError::RunEnded`]: it will never be committed, if it
-    /// was not before.
+    /// [`Writer::wait`] if it was sent. [`ErrorCode::LimitExceeded`]: too much is pinned to pin it,
+    /// too; `end_step` again sends it as a step that is not pinned. [`StepError::RunEnded`]: it will
+    /// never be committed, if it was not before.
     pub fn end_step(&mut self, wait: Wait) -> Result<StepEnded, StepError> {
         self.end_step_within(wait, None)
     }
@@ -468,7 +465,7 @@ impl Writer {
         }
         let is_discarded = match self.admitted {
             Some((admitted, is_discarded)) if admitted == step => is_discarded,
-            _ if self.has_admission() => self.admit(step, left(deadline()))?,
+            _ if self.has_admission() => self.admit_sealed(step, left(deadline()))?,
             _ => false,
         };
         self.admitted = Some((step, is_discarded));
@@ -737,10 +734,23 @@ impl Writer {
 
     fn has_admission(&self) -> bool {
         let options = &self.options;
-        options.queue_steps > 0
+        let is_pinned = self.sealed.as_ref().is_some_and(|sealed| sealed.is_pinned);
+        is_pinned
+            || options.queue_steps > 0
             || options.queue_bytes > 0
             || options.when_full == WhenFull::Discard
             || (options.readers_min > 0 && self.next == Step(0))
+    }
+
+    /// Waits until the step that is sealed is let in. Where too much is pinned it is so no more.
+    fn admit_sealed(&mut self, step: Step, timeout: Duration) -> Result<bool, StepError> {
+        let admitted = self.admit(step, timeout);
+        if let (Err(StepError::Client(error)), Some(sealed)) = (&admitted, &mut self.sealed)
+            && error.code() == Some(ErrorCode::LimitExceeded)
+        {
+            sealed.is_pinned = false;
+        }
+        admitted
     }
 
     /// Waits until a step is let in; says whether it is dropped.
@@ -749,9 +759,14 @@ impl Writer {
             run: self.run,
             rank: Rank(self.options.rank),
             step,
+            pinned: self.sealed.as_ref().is_some_and(|sealed| sealed.is_pinned),
         };
-        let admitted = self.topic.admit_step(&admit, timeout);
-        Ok(admitted.map_err(|error| self.fail(error))?.discarded)
+        match self.topic.admit_step(&admit, timeout) {
+            Ok(admitted) => Ok(admitted.discarded),
+            // It may be written yet, though not pinned.
+            Err(error) if error.code() == Some(ErrorCode::LimitExceeded) => Err(error.into()),
+            Err(error) => Err(self.fail(error)),
+        }
     }
 
     fn seal(&mut self, open: OpenStep) -> Result<Sealed, StepError> {
@@ -760,6 +775,7 @@ impl Writer {
             space,
             blocks,
             filled,
+            is_pinned,
         } = open;
         let space = space.freeze();
         for (span, place) in &blocks {
@@ -775,7 +791,12 @@ impl Writer {
         let bytes = staging.bytes();
         let (mut part, data) = staging.into_part(self.run, self.next, Rank(self.options.rank))?;
         part.attributes = std::mem::take(&mut self.changed).into_values().collect();
-        Ok(Sealed { part, data, bytes })
+        Ok(Sealed {
+            part,
+            data,
+            bytes,
+            is_pinned,
+        })
     }
 
     /// A copy, in memory of the writer's.
@@ -794,7 +815,7 @@ impl Writer {
             data.clear();
         }
         let held = self.held.as_ref();
-        let held = held.filter(|_| !is_discarded && sealed.bytes > 0);
+        let held = held.filter(|_| !is_discarded && !sealed.is_pinned && sealed.bytes > 0);
         if let Some(held) = held {
             part.data = PartData::Held(sealed.bytes);
             held.keep(part.step, std::mem::take(&mut data), sealed.bytes);
@@ -803,7 +824,10 @@ impl Writer {
         let event = Event {
             metadata: &metadata,
             data,
-            partition: Some(self.partition),
+            partition: Some(match self.pinned_partition {
+                Some(pinned) if sealed.is_pinned => pinned,
+                _ => self.partition,
+            }),
             ..Event::default()
         };
         let pushed = self.producer.push(event);
@@ -922,15 +946,6 @@ impl Writer {
     }
 }
 
-impl OpenStep {
-    /// Gives a span memory.
-    fn keep(&mut self, memory: &BlockMemory, span: Span) -> BlockPlace {
-        let place = self.space.reserve(memory, span.bytes as usize);
-        self.blocks.push((span, place));
-        place
-    }
-}
-
 impl Drop for Writer {
     fn drop(&mut self) {
         // The server notes at once that the rank is away.
@@ -958,10 +973,4 @@ fn is_in_memory(topic: &TopicHandle) -> bool {
     let partitions = topic.partitions();
     let mut storages = partitions.iter().map(|partition| &partition.storage.kind);
     storages.any(|kind| kind == "memory")
-}
-
-impl From<PutError> for StepError {
-    fn from(error: PutError) -> Self {
-        Self::invalid(error)
-    }
 }

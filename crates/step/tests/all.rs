@@ -4,6 +4,7 @@ mod closing;
 mod discarding;
 mod failing;
 mod held;
+mod pinning;
 mod preloading;
 mod reading;
 mod rig;

@@ -315,7 +315,7 @@ fn a_step_that_cannot_be_read_is_told_once_and_the_next_ones_are_given() {
         };
         let event = client::Event {
             metadata: &wire::Codec::to_bytes(&part),
-            partition: Some(1),
+            partition: Some(topic.definition().first_parts()),
             ..client::Event::default()
         };
         producer.push(event).unwrap().wait(Some(WATCHDOG)).unwrap();

@@ -133,3 +133,37 @@ fn a_step_that_retention_takes_while_it_is_read_says_so() {
     let runs = stream.runs().unwrap();
     assert!(runs[0].step_count < 21 && runs[0].steps.unwrap().1 == Step(20));
 }
+
+/// Retention takes records between two questions of who looks for them.
+#[test]
+fn steps_that_are_listed_while_retention_takes_others_have_no_holes() {
+    let rig = Rig::new();
+    let options = StreamOptions {
+        storage: "memory".to_owned(),
+        retention: Retention {
+            count: Some(3),
+            ..Retention::default()
+        },
+        ..StreamOptions::default()
+    };
+    let stream = rig.stream_with(&options);
+    let mut writer = stream.writer(writing(0, 1)).unwrap();
+    let looking = rig.open();
+    std::thread::scope(|scope| {
+        let written = scope.spawn(move || {
+            for _ in 0..400 {
+                write_step(&mut writer, Wait::Begun).unwrap();
+            }
+            writer.close_run(WATCHDOG).unwrap();
+        });
+        while !written.is_finished() {
+            let steps = looking.steps(Run(1)).unwrap();
+            let dense = steps
+                .windows(2)
+                .all(|two| two[0].step.0 + 1 == two[1].step.0);
+            assert!(dense, "{steps:?}");
+        }
+    });
+    let last = looking.steps(Run(1)).unwrap().last().map(|last| last.step);
+    assert_eq!(last, Some(Step(399)));
+}

@@ -175,7 +175,7 @@ fn a_stream_is_made_and_shown_as_what_it_is() {
         "--json",
     ];
     let made = &streams.run(&args).json()[0];
-    assert_eq!(made["partitions"].as_array().unwrap().len(), 4);
+    assert_eq!(made["partitions"].as_array().unwrap().len(), 6);
     assert_eq!(made["definition"]["kind"], "steps");
     assert_eq!(made["partitions"][0]["durability"], "memory");
     assert_eq!(

@@ -34,6 +34,11 @@ pub const DATA_BLOCK_BYTES_MIN: u32 = 512;
 /// begin and end with pages.
 pub const DATA_BLOCK_BYTES_MAX: u32 = DATA_ALIGNMENT as u32;
 
+/// The partition of pinned steps' records, of a topic of steps that has one ...
+pub const PINNED_RECORDS: u32 = 1;
+/// ... and that of their parts.
+pub const PINNED_PARTS: u32 = 2;
+
 /// How many consumers a topic may name in `keep_until_acknowledged`.
 pub const KEEPERS_MAX: usize = 64;
 
@@ -89,6 +94,7 @@ pub struct Definition {
     data_block_bytes: u32,
     validate_on_server: bool,
     kind: TopicKind,
+    pins: bool,
 }
 
 /// What a topic keeps.
@@ -263,6 +269,21 @@ impl Definition {
         self.kind
     }
 
+    /// Whether steps can be pinned, so that retention leaves them: then partition 1 is for their
+    /// records and partition 2 for their parts.
+    pub fn pins(&self) -> bool {
+        self.pins
+    }
+
+    /// The first partition of a topic of steps to which ranks write: those before have records, and
+    /// what is pinned.
+    pub fn first_parts(&self) -> u32 {
+        match self.pins {
+            true => PINNED_PARTS + 1,
+            false => 1,
+        }
+    }
+
     /// The plugins that a client of the topic needs, each with its key.
     pub fn plugins(&self) -> impl Iterator<Item = (&'static str, &PluginRef)> {
         [
@@ -292,6 +313,12 @@ impl Definition {
                 "kind",
                 "steps need two partitions or more: one for records, the others for parts",
             )),
+            _ if self.pins && count != 0 && count <= self.first_parts() => {
+                Err(DefinitionError::new(
+                    "pins",
+                    "pinned steps need four partitions or more: one for records, two for what is pinned, the others for parts",
+                ))
+            }
             _ => Ok(()),
         }
     }
@@ -325,6 +352,7 @@ impl Default for Definition {
             data_block_bytes: DATA_BLOCK_BYTES_DEFAULT,
             validate_on_server: false,
             kind: TopicKind::Events,
+            pins: false,
         }
     }
 }
@@ -405,6 +433,13 @@ impl DefinitionBuilder {
         self
     }
 
+    /// Whether steps can be pinned; not by default. For topics of steps, and takes two partitions
+    /// of its own.
+    pub fn pins(mut self, yes: bool) -> Self {
+        self.definition.pins = yes;
+        self
+    }
+
     /// The definition.
     ///
     /// # Errors
@@ -413,6 +448,8 @@ impl DefinitionBuilder {
         let mut definition = self.definition;
         if definition.kind == TopicKind::Steps {
             settle_steps(&mut definition)?;
+        } else if definition.pins {
+            return Err(DefinitionError::new("pins", "is for topics of steps"));
         }
         let Retention {
             bytes,

@@ -630,7 +630,12 @@ fn steps(examples: &mut Examples) {
     examples.message(RunEnded {
         reason: "rank 1 of 4 is gone for 30 s".into(),
     });
-    examples.message(AdmitStep { run, rank, step });
+    examples.message(AdmitStep {
+        run,
+        rank,
+        step,
+        pinned: true,
+    });
     examples.message(StepAdmitted { discarded: true });
     examples.message(AwaitStep { run, step });
     examples.message(StepDecided {
@@ -690,6 +695,7 @@ fn steps(examples: &mut Examples) {
     });
     examples.message(StepGiven {
         turn,
+        pinned: true,
         position,
         skipped: 5,
         lost: 0,

@@ -59,12 +59,12 @@ impl Topic {
 
     /// Refuses events of clients where the server writes records.
     pub fn check_takes_events(&self, partition: PartitionIndex) -> Result<(), Refused> {
-        match self.definition.kind() == TopicKind::Steps && partition == PartitionIndex(0) {
+        match self.definition.kind() == TopicKind::Steps && self.has_records(partition) {
             false => Ok(()),
             true => Err(refuse(
                 ErrorCode::InvalidEvent,
                 format!(
-                    "partition 0 of {:?} has the records of steps, which the server writes: write steps by their API",
+                    "partition {partition} of {:?} has the records of steps, which the server writes: write steps by their API",
                     self.name
                 ),
             )),
@@ -73,7 +73,7 @@ impl Topic {
 
     /// Refuses to give parts of steps as events: nobody is to see a part without its step.
     pub fn check_gives_events(&self, partition: PartitionIndex) -> Result<(), Refused> {
-        match self.definition.kind() == TopicKind::Steps && partition > PartitionIndex(0) {
+        match self.definition.kind() == TopicKind::Steps && !self.has_records(partition) {
             false => Ok(()),
             true => Err(refuse(
                 ErrorCode::InvalidConsumer,
@@ -83,6 +83,12 @@ impl Topic {
                 ),
             )),
         }
+    }
+
+    /// Of a topic of steps: whether a partition has records, and no parts.
+    fn has_records(&self, partition: PartitionIndex) -> bool {
+        partition == PartitionIndex(0)
+            || self.definition.pins() && partition == PartitionIndex(topic::PINNED_RECORDS)
     }
 
     /// What is said of a partition that was opened and has closed.

@@ -1,7 +1,7 @@
 //! The groups that read a stream.
 
 use super::core::Core;
-use super::core::{RANKS_MAX, RECORDS};
+use super::core::{PINNED_RECORDS, RANKS_MAX, RECORDS};
 use super::lent::Lent;
 use super::readers::{Group, Had, Turn};
 use super::records::Records;
@@ -404,14 +404,24 @@ impl Groups {
                     }
                     continue;
                 };
+                let copy = core.records.copy_of(decided.at);
+                let pinned = copy.and_then(|copy| {
+                    let pinned = lent.storage(core.topic, PINNED_RECORDS).ok()?;
+                    Some((pinned, copy, copy))
+                });
+                let (storage, from, at) = pinned.unwrap_or((storage, decided.from, decided.at));
                 self.giving.insert((id, turn));
                 let read = ReadBatches {
-                    from: decided.from,
-                    end: decided.at.plus(1),
+                    from,
+                    end: at.plus(1),
                     bytes_max: u64::MAX,
                     inline_data: true,
                 };
-                let what = StepsRead::Turn { group: id, turn };
+                let what = StepsRead::Turn {
+                    group: id,
+                    turn,
+                    is_pinned: copy.is_some(),
+                };
                 lent.read(storage, core.topic, what, read);
             }
         }
@@ -449,7 +459,7 @@ impl Groups {
     /// The records of a turn were read.
     pub fn turn_read(
         &mut self,
-        (id, turn): (u64, u64),
+        (id, turn, is_pinned): (u64, u64, bool),
         found: Result<Found, StorageError>,
         core: &mut Core,
         lent: &mut Lent<'_>,
@@ -464,7 +474,14 @@ impl Groups {
             Ok(Found::Batches { batches, next }) => (batches, next),
             // Retention or damage was faster.
             Ok(Found::Gap(gap)) => {
-                if !group.lost(turn, gap.end) {
+                let decided = group.decided(turn);
+                let at = decided.map_or(gap.end, |decided| decided.at);
+                // What retention has passed meanwhile and is pinned has a copy, which is read next.
+                if !is_pinned && core.records.copy_of(at).is_some() {
+                    return;
+                }
+                let end = if is_pinned { at.plus(1) } else { gap.end };
+                if !group.lost(turn, end) {
                     let error = refuse(
                         ErrorCode::OffsetOutOfRange,
                         format!("the step of turn {turn} is gone: {:?}", gap.reason),
@@ -482,7 +499,7 @@ impl Groups {
             return;
         };
         // A reading may end early: then the turn is given its own record alone.
-        if next <= decided.at {
+        if next <= decided.at && !is_pinned {
             group.lost(turn, next);
             return;
         }
@@ -500,6 +517,7 @@ impl Groups {
                 },
                 skipped: decided.skipped,
                 lost: decided.lost,
+                pinned: is_pinned,
                 batch_bytes: batches.iter().map(|batch| batch.len() as u64).collect(),
             };
             lent.ctx

@@ -1,7 +1,7 @@
 //! How far the parts of a stream were looked at, by partition.
 
 use super::core::Core;
-use super::core::{READ_BYTES_MAX, RECORDS};
+use super::core::READ_BYTES_MAX;
 use super::event::{Event, events_of};
 use super::lent::Lent;
 use super::records::{Done, forgets_done};
@@ -64,7 +64,7 @@ impl Intakes {
         let done = last.map(|entry| entry.done.clone()).unwrap_or_default();
         let mut found = Vec::new();
         for (index, storage) in lent.topics.storages(core.topic) {
-            if index == RECORDS {
+            if !core.has_parts(index) {
                 continue;
             }
             let forgets = forgets_done(lent.ctx);

@@ -416,12 +416,7 @@ impl Group {
 
     /// Decides the next turn of a group that shares with none, if there is a step for it.
     pub fn decide(&mut self, records: &Records, visible: Offset) -> Option<Turn> {
-        let entries = &records.entries;
-        // What retention took is not waited for.
-        let oldest = entries.front().map_or(self.next_from, |entry| entry.offset);
-        let lost = oldest.0.saturating_sub(self.next_from.0);
-        let next_from = self.next_from.max(oldest);
-        let ahead = records.between(next_from, visible);
+        let ahead = records.between(self.next_from, visible);
         let is_turn = |entry: &&Entry| entry.kind == RecordKind::Step || entry.kind.is_end();
         let is_step = |entry: &&Entry| entry.kind == RecordKind::Step;
         let chosen = match self.latest {
@@ -436,12 +431,16 @@ impl Group {
             .clone()
             .take_while(|entry| entry.offset < chosen.offset);
         let skipped = before.filter(is_step).count() as u64;
-        let is_short = skipped == 0 && chosen.offset.0 - next_from.0 < RECORDS_AT_ONCE;
+        // What retention took is not waited for.
+        let kept = records.oldest_kept().map(|entry| entry.offset);
+        let from = self.next_from.max(kept.unwrap_or_default());
+        let is_short =
+            skipped == 0 && from <= chosen.offset && chosen.offset.0 - from.0 < RECORDS_AT_ONCE;
         let alone = Turn::alone(self.last + 1, chosen);
         let decided = Turn {
-            from: if is_short { next_from } else { alone.at },
+            from: if is_short { from } else { alone.at },
             skipped,
-            lost,
+            lost: records.lost_between(self.next_from, chosen.offset),
             ..alone
         };
         self.next_from = chosen.offset.plus(1);

@@ -60,6 +60,18 @@ pub(super) struct Entry {
     pub done: Vec<Done>,
     /// Of the record itself.
     pub own_bytes: u64,
+    /// Of a step that is pinned: retention leaves it.
+    pub pin: Option<Pin>,
+}
+
+/// Where a pinned step is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pin {
+    /// Before its first part, in the partition of pinned parts.
+    pub parts_from: Offset,
+    /// Its record's copy, in the partition of pinned records; there is none before retention is to
+    /// take the record itself.
+    pub copy: Option<Offset>,
 }
 
 /// How far the parts of a partition are done with.
@@ -83,6 +95,8 @@ pub(super) struct NewRecord {
     /// Ranks that have closed the run, and how many steps each has written.
     pub closed: Vec<(Rank, u64)>,
     pub waiters: Vec<Waiter>,
+    /// Before the first part of a step that is pinned.
+    pub pinned: Option<Offset>,
 }
 
 /// What a start reads of a record.
@@ -119,8 +133,10 @@ struct Draft {
 /// See the module.
 #[derive(Default)]
 pub(super) struct Records {
-    /// In order; retention takes them from the front.
+    /// In order; retention takes them from the front, but for pinned ones.
     pub entries: VecDeque<Entry>,
+    /// How many of the first are pinned ones that retention has passed.
+    passed: usize,
     drafts: VecDeque<Draft>,
     pub retry_at: Option<Duration>,
     /// Of all entries and their parts.
@@ -149,6 +165,69 @@ impl Records {
         self.steps += u64::from(entry.kind == RecordKind::Step);
         self.dropped += u64::from(entry.kind == RecordKind::Discarded);
         self.entries.push_back(entry);
+    }
+
+    /// A pinned record that is there as its copy alone, before all that are kept. Those that are
+    /// known are passed over.
+    pub fn found_pinned(&mut self, entry: Entry) {
+        let at = self
+            .entries
+            .partition_point(|known| known.offset < entry.offset);
+        let is_known = self
+            .entries
+            .get(at)
+            .is_some_and(|known| known.offset == entry.offset);
+        match is_known {
+            true => self.entries[at].pin = entry.pin,
+            false if at <= self.passed => {
+                self.entries.insert(at, entry);
+                self.passed += 1;
+            }
+            // It is damaged where it was, in between of what is kept.
+            false => {}
+        }
+    }
+
+    /// The oldest record that retention has left, but for pinned ones before it.
+    pub fn oldest_kept(&self) -> Option<&Entry> {
+        self.entries.get(self.passed)
+    }
+
+    /// Where the copy of a record is that retention has passed, if it is a pinned one.
+    pub fn copy_of(&self, offset: Offset) -> Option<Offset> {
+        let passed = self.entries.range(..self.passed);
+        let mut passed = passed.filter(|entry| entry.offset == offset);
+        passed.next()?.pin?.copy
+    }
+
+    /// The record at an offset was copied there.
+    pub fn copied(&mut self, offset: Offset, copy: Offset) {
+        let entry = self.entries.iter_mut().find(|entry| entry.offset == offset);
+        if let Some(pin) = entry.and_then(|entry| entry.pin.as_mut()) {
+            pin.copy = Some(copy);
+        }
+    }
+
+    /// The record at an offset can't be pinned any more.
+    pub fn unpin(&mut self, offset: Offset) {
+        let entry = self.entries.iter_mut().find(|entry| entry.offset == offset);
+        if let Some(entry) = entry {
+            entry.pin = None;
+        }
+    }
+
+    /// Steps that are pinned.
+    pub fn pinned(&self) -> impl Iterator<Item = (&Entry, Pin)> {
+        let entries = self.entries.iter();
+        entries.filter_map(|entry| Some((entry, entry.pin?)))
+    }
+
+    /// How many records between two offsets retention has taken.
+    pub fn lost_between(&self, from: Offset, end: Offset) -> u64 {
+        let kept = self.oldest_kept().map_or(Offset(0), |entry| entry.offset);
+        let end = end.min(kept);
+        let taken = end.0.saturating_sub(from.0);
+        taken.saturating_sub(self.between(from, end).count() as u64)
     }
 
     /// The last record, be it on its way.
@@ -339,6 +418,7 @@ impl Records {
             options,
             closed,
             waiters,
+            pinned,
         } = record;
         if table.reason.len() > REASON_BYTES_MAX {
             let mut ends = (0..=REASON_BYTES_MAX).rev();
@@ -352,7 +432,11 @@ impl Records {
             .last()
             .is_some_and(|last| last.kind == RecordKind::Discarded);
         let is_first = table.kind == RecordKind::Opened;
-        table.is_full = is_small || is_first || was_discarded || self.since_full + 1 >= FULL_EVERY;
+        table.is_full = is_small
+            || is_first
+            || was_discarded
+            || pinned.is_some()
+            || self.since_full + 1 >= FULL_EVERY;
         self.since_full = match table.is_full {
             true => 0,
             false => self.since_full + 1,
@@ -372,6 +456,10 @@ impl Records {
             is_full: table.is_full,
             done,
             own_bytes: 0,
+            pin: pinned.map(|parts_from| Pin {
+                parts_from,
+                copy: None,
+            }),
         };
         self.drafts.push_back(Draft {
             entry,
@@ -494,7 +582,7 @@ impl Records {
         self.failed_now(name, error, ctx);
     }
 
-    fn failed_now(&mut self, name: &str, error: &str, ctx: &mut Ctx) {
+    pub fn failed_now(&mut self, name: &str, error: &str, ctx: &mut Ctx) {
         self.retry_at = Some(ctx.now.monotonic + RETRY_AFTER);
         if self.failure.replace(error.to_owned()).is_none() {
             ctx.report(format!(
@@ -504,20 +592,15 @@ impl Records {
     }
 
     /// Lets go of the oldest steps that exceed what the stream keeps: what readers may begin with
-    /// has all attributes. Says from where on the records stay, and what is before each partition's
-    /// parts that do. A step `left` with those before it, whatever is to be kept.
-    pub fn retain(
-        &mut self,
-        keep: Retention,
-        left: Option<(Run, Step)>,
-        now: u64,
-    ) -> Option<Entry> {
+    /// has all attributes. Pinned ones stay. Says from where on the records stay, and what is before
+    /// each partition's parts that do. A step `left` with those before it, whatever is to be kept.
+    pub fn retain(&mut self, keep: Retention, left: Option<(Run, Step)>, now: u64) -> Retained {
         let has_left = left;
         let limit = keep.bytes.into_iter().chain(keep.total_bytes).min();
         let (mut steps, mut dropped, mut bytes) = (self.steps, self.dropped, self.bytes);
         let mut left = (steps, dropped, bytes);
-        let mut cut = 0;
-        for (index, entry) in self.entries.iter().enumerate() {
+        let (mut cut, mut uncopied) = (self.passed, None);
+        for (index, entry) in self.entries.iter().enumerate().skip(self.passed) {
             let too_old = keep
                 .age_ms
                 .is_some_and(|ms| entry.time.saturating_add(ms.saturating_mul(1_000_000)) <= now);
@@ -527,7 +610,7 @@ impl Records {
                     .is_some_and(|most| steps > most || dropped > most.max(DROPPED_KEPT))
                 || has_left.is_some_and(|last| (entry.run, entry.step) <= last)
                 || too_old;
-            if index > 0 && entry.is_full {
+            if index > self.passed && entry.is_full {
                 cut = index;
                 left = (steps, dropped, bytes);
             }
@@ -535,20 +618,39 @@ impl Records {
             if !exceeds || index + 1 == self.entries.len() {
                 break;
             }
+            // A pinned one stays where it is until there is a copy of its record.
+            if entry.pin.is_some_and(|pin| pin.copy.is_none()) {
+                uncopied = Some(entry.offset);
+                break;
+            }
             bytes -= entry.bytes + entry.own_bytes;
             steps -= u64::from(entry.kind == RecordKind::Step);
             dropped -= u64::from(entry.kind == RecordKind::Discarded);
         }
-        if cut == 0 {
-            return None;
+        if cut == self.passed {
+            return Retained {
+                last: None,
+                uncopied,
+            };
         }
         (self.steps, self.dropped, self.bytes) = left;
-        let gone: VecDeque<Entry> = {
-            let rest = self.entries.split_off(cut);
-            std::mem::replace(&mut self.entries, rest)
-        };
-        gone.into_iter().next_back()
+        let rest = self.entries.split_off(cut);
+        let gone = self.entries.split_off(self.passed);
+        let last = gone.back().cloned();
+        let pinned = gone.into_iter().filter(|entry| entry.pin.is_some());
+        self.entries.extend(pinned);
+        self.passed = self.entries.len();
+        self.entries.extend(rest);
+        Retained { last, uncopied }
     }
+}
+
+/// What [`Records::retain`] has done.
+pub(super) struct Retained {
+    /// The last record that is let go of.
+    pub last: Option<Entry>,
+    /// A pinned record that is in the way until it is copied.
+    pub uncopied: Option<Offset>,
 }
 
 /// Before where the parts of a partition are done with, in the partition's present life: where an
@@ -585,7 +687,7 @@ pub(super) fn decided(entry: &Entry, incarnation: Incarnation) -> Answer {
 }
 
 /// Who writes the records of a stream.
-fn producer_of(topic: TopicId) -> ProducerId {
+pub(super) fn producer_of(topic: TopicId) -> ProducerId {
     ProducerId(topic.0 ^ u128::from_le_bytes(*b"records of steps")).max(ProducerId(1))
 }
 
@@ -603,6 +705,9 @@ fn metadata(draft: &Draft) -> Value {
         "full": entry.is_full,
         "done": entry.done.iter().map(done).collect::<Vec<_>>(),
     });
+    if let Some(pin) = entry.pin {
+        said["pinned"] = pin.parts_from.0.into();
+    }
     if let Some(options) = &draft.options {
         said["options"] = options.to_json();
     }
@@ -661,6 +766,10 @@ pub(super) fn recalled(metadata: &[u8], at: (Offset, u64, u64)) -> Option<Recall
         is_full: said["full"].as_bool()?,
         done: done.collect::<Option<Vec<_>>>()?,
         own_bytes,
+        pin: said["pinned"].as_u64().map(|first| Pin {
+            parts_from: Offset(first),
+            copy: None,
+        }),
     };
     Some(Recalled {
         entry,

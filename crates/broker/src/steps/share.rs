@@ -129,12 +129,10 @@ impl Share {
 
     /// What is next of the records; the share is behind all before it then.
     fn ahead(&mut self, records: &Records, visible: Offset) -> Ahead {
-        let oldest = records.entries.front().map_or(Offset(0), |one| one.offset);
-        self.lost += oldest.0.saturating_sub(self.next_from.0);
-        self.next_from = self.next_from.max(oldest);
-        self.had = self.had.split_off(&self.next_from);
         for entry in records.between(self.next_from, visible) {
+            self.lost += records.lost_between(self.next_from, entry.offset);
             self.next_from = entry.offset;
+            self.had = self.had.split_off(&self.next_from);
             match entry.kind {
                 RecordKind::Step if !self.had.remove(&entry.offset) => {
                     return Ahead::Step(entry.offset);
@@ -305,6 +303,7 @@ mod tests {
             is_full: true,
             done: Vec::new(),
             own_bytes: 0,
+            pin: None,
         }
     }
 

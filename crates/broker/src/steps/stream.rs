@@ -1,23 +1,27 @@
 //! One stream of steps: its records, the run that is open, the groups that read it.
 //!
 //! ```text
-//!  Scanning --all records are known--> Recalling --so are the attributes of the open run--> Serving
-//!      |                                                                                      ^
-//!      +------------------------- no run is open --------------------------------------------+
+//!  Scanning --all records are known--> RecallingPins --so are pinned ones that retention has passed--+
+//!                                                                                                    |
+//!     +--------------------------------------- a run is open ----------------------------------------+
+//!     v                                                                                              v
+//!  Recalling --so are its attributes------------------------------------------------------------> Serving
 //! ```
 //!
 //! What comes before it serves waits. Parts are read as they become visible, so that a record is
 //! never appended before all of its parts are as durable as the topic promises.
 
-use super::core::{Core, READ_BYTES_MAX, RECORDS};
+use super::core::{Core, PINNED_RECORDS, READ_BYTES_MAX, RECORDS};
 use super::event::events_of;
 use super::groups::Groups;
 use super::held::Held;
 use super::intake::Intakes;
 use super::lent::Lent;
-use super::records::{self, Records, recalled};
+use super::pins::{self, Pins};
+use super::records::{self, Records, Retained, recalled};
 use super::releases::Releases;
 use super::writers::Writers;
+use crate::coordinator::served_topic::Topic;
 use crate::effects::StepsRead;
 use crate::ids::RequestId;
 use crate::refusal::Refused;
@@ -37,6 +41,8 @@ const AGE_INTERVAL: Duration = Duration::from_secs(1);
 enum Phase {
     /// What the records say is read, from here on.
     Scanning(Offset),
+    /// Copies of records that are pinned are read, from here on.
+    RecallingPins(Offset),
     /// The attributes of the run that is open are read, from here on.
     Recalling(Offset),
     Serving,
@@ -54,15 +60,17 @@ pub(crate) struct Stream {
     intakes: Intakes,
     groups: Groups,
     releases: Releases,
+    pins: Pins,
     timer_at: Option<Duration>,
 }
 
 impl Stream {
-    pub fn new(topic: TopicId, name: String) -> Self {
+    pub fn new(topic: TopicId, served: &Topic) -> Self {
         Self {
             core: Core {
                 topic,
-                name,
+                name: served.name.clone(),
+                has_pins: served.definition.pins(),
                 records: Records::default(),
                 held: Held::default(),
                 retry_at: None,
@@ -74,6 +82,7 @@ impl Stream {
             intakes: Intakes::default(),
             groups: Groups::default(),
             releases: Releases::default(),
+            pins: Pins::default(),
             timer_at: None,
         }
     }
@@ -117,7 +126,7 @@ impl Stream {
         let now = lent.ctx.now.monotonic;
         self.core.retry_at = self.core.retry_at.filter(|at| *at > now);
         match self.phase {
-            Phase::Scanning(from) => self.scan(from, false, lent),
+            Phase::Scanning(from) | Phase::RecallingPins(from) => self.scan(from, false, lent),
             Phase::Recalling(from) => self.scan(from, true, lent),
             Phase::Serving => self.serve(lent),
         }
@@ -140,7 +149,8 @@ impl Stream {
         append(core, lent);
         self.writers.decide_admissions(&self.groups, core, lent);
         self.groups.give_turns(core, lent);
-        retain(core, lent);
+        let uncopied = retain(core, lent);
+        self.pins.copy(uncopied, core, lent);
         self.releases.answer(&self.groups, &core.records, lent.ctx);
         if !core.held.is_empty() {
             let backlogs = self.groups.backlogs(&core.records, lent.ctx.now.monotonic);
@@ -159,12 +169,20 @@ impl Stream {
         held.look_up(caller, read, name)
     }
 
+    /// The partition that a start reads.
+    fn scanned_index(&self) -> PartitionIndex {
+        match self.phase {
+            Phase::RecallingPins(_) => PINNED_RECORDS,
+            Phase::Scanning(_) | Phase::Recalling(_) | Phase::Serving => RECORDS,
+        }
+    }
+
     /// Reads records for a start.
     fn scan(&mut self, from: Offset, with_tables: bool, lent: &mut Lent<'_>) {
         if self.is_reading || self.core.retry_at.is_some() {
             return;
         }
-        let records = match lent.storage(self.core.topic, RECORDS) {
+        let records = match lent.storage(self.core.topic, self.scanned_index()) {
             Ok(records) => records,
             Err(error) => return self.refuse_all(&error, lent),
         };
@@ -196,7 +214,7 @@ impl Stream {
             }
             Ok(Found::Gap(gap)) => gap.end,
             Ok(Found::Nothing) => lent
-                .storage(self.core.topic, RECORDS)
+                .storage(self.core.topic, self.scanned_index())
                 .map_or(Offset(0), |storage| lent.visible(storage)),
             Err(error) => {
                 self.core.retry(&error.to_string(), lent);
@@ -204,7 +222,9 @@ impl Stream {
             }
         };
         match &mut self.phase {
-            Phase::Scanning(at) | Phase::Recalling(at) => *at = (*at).max(next),
+            Phase::Scanning(at) | Phase::RecallingPins(at) | Phase::Recalling(at) => {
+                *at = (*at).max(next)
+            }
             Phase::Serving => {}
         }
     }
@@ -235,6 +255,7 @@ impl Stream {
                     self.writers.recall(&recalled, self.core.topic, lent);
                     self.core.records.found(recalled.entry);
                 }
+                Phase::RecallingPins(_) => pins::recall(&event, &mut self.core, lent),
                 Phase::Recalling(_) => {
                     let Ok(table) = StepTable::read(&event.inline) else {
                         continue;
@@ -249,7 +270,10 @@ impl Stream {
     /// All records are known, or all attributes.
     fn scanned(&mut self, lent: &mut Lent<'_>) {
         let is_scanned = matches!(self.phase, Phase::Scanning(_));
-        if is_scanned && self.writers.open().is_some() {
+        let is_known = is_scanned || matches!(self.phase, Phase::RecallingPins(_));
+        if is_scanned && self.core.has_pins {
+            self.phase = Phase::RecallingPins(Offset(0));
+        } else if is_known && self.writers.open().is_some() {
             let full = self
                 .core
                 .records
@@ -279,22 +303,30 @@ impl Stream {
     /// The records of a turn were read.
     pub fn turn_read(
         &mut self,
-        turn: (u64, u64),
+        turn: (u64, u64, bool),
         found: Result<Found, StorageError>,
         lent: &mut Lent<'_>,
     ) {
         self.groups.turn_read(turn, found, &mut self.core, lent);
     }
 
+    /// A pinned record was read that is to be copied.
+    pub fn pin_read(&mut self, found: Result<Found, StorageError>, lent: &mut Lent<'_>) {
+        self.pins.was_read(found, &mut self.core, lent);
+    }
+
     /// A record is stored, or was refused.
     pub fn appended(&mut self, append: u64, result: &Result<(), ErrorReply>, lent: &mut Lent<'_>) {
+        self.core.touch(lent);
+        if self.pins.appended(append, result, &mut self.core, lent) {
+            return;
+        }
         let incarnation = lent.incarnation(self.core.topic);
         let Core { records, name, .. } = &mut self.core;
         match result {
             Ok(()) => records.stored(append, incarnation, lent.ctx),
             Err(error) => records.refused(append, &error.message, name, lent.ctx),
         }
-        self.core.touch(lent);
     }
 
     /// What a request waits for, for people; `None` if it is not known here.
@@ -355,8 +387,7 @@ impl Stream {
         let oldest = self
             .core
             .records
-            .entries
-            .front()
+            .oldest_kept()
             .filter(|_| self.core.records.entries.len() > 1);
         let age = keep.zip(oldest).map(|(ms, entry)| {
             let due = entry.time.saturating_add(ms.saturating_mul(1_000_000));
@@ -397,15 +428,16 @@ fn append(core: &mut Core, lent: &mut Lent<'_>) {
     }
 }
 
-/// Lets go of what exceeds the topic's limits: a step's record first, then its parts.
-fn retain(core: &mut Core, lent: &mut Lent<'_>) {
-    let Some(served) = lent.topics.get(core.topic) else {
-        return;
-    };
+/// Lets go of what exceeds the topic's limits: a step's record first, then its parts. Says which
+/// record has to be copied before it can go.
+fn retain(core: &mut Core, lent: &mut Lent<'_>) -> Option<Offset> {
+    let served = lent.topics.get(core.topic)?;
     let keep = served.definition.retention();
     let left = core.held.left();
-    let Some(last) = core.records.retain(keep, left, lent.ctx.now.unix_ns) else {
-        return;
+    let now = lent.ctx.now.unix_ns;
+    let Retained { last, uncopied } = core.records.retain(keep, left, now);
+    let Some(last) = last else {
+        return uncopied;
     };
     for (index, storage) in lent.topics.storages(core.topic) {
         let Some(partition) = lent.partitions.get_mut(&storage) else {
@@ -413,15 +445,18 @@ fn retain(core: &mut Core, lent: &mut Lent<'_>) {
         };
         let before = match index {
             RECORDS => Some(last.offset.plus(1)),
+            _ if !core.has_parts(index) => None,
             _ => last
                 .done
                 .iter()
                 .find(|done| done.partition == index)
                 .map(|done| records::done_before(*done, &partition.store)),
         };
+        let before = before.map(|before| pins::spare(index, before, core, lent.ctx));
         if let Some(before) = before {
             records::remove_before(before, partition, lent.ctx);
             core.held.prune(index, before);
         }
     }
+    uncopied
 }

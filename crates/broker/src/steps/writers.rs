@@ -7,6 +7,7 @@ use super::groups::Groups;
 use super::held::KeptBy;
 use super::intake::{FoundParts, Intakes};
 use super::lent::Lent;
+use super::pins;
 use super::ranks::Presence;
 use super::records::{self, NewRecord, Recalled, Waiter};
 use super::run::{Admission, CompleteStep, OpenRun, RunOptions, STEPS_AHEAD_MAX};
@@ -224,7 +225,12 @@ impl Writers {
         core: &mut Core,
         lent: &mut Lent<'_>,
     ) -> Result<(), Refused> {
-        let AdmitStep { run, step, .. } = *admit;
+        let AdmitStep {
+            run, step, pinned, ..
+        } = *admit;
+        if pinned {
+            pins::check_room(core, lent)?;
+        }
         if self.run.as_ref().is_none_or(|open| open.run != run) {
             return Err(ended(core, run));
         }
@@ -500,6 +506,11 @@ impl Writers {
             true => Err(decided.unwrap_or_else(|| "its writer dropped it".to_owned())),
             false => wire::step::merge_checked(&parts).map_err(|error| error.0),
         };
+        let pinned = pins::pinned_from(core, &places);
+        let merged = merged.and_then(|merged| match &pinned {
+            Ok(_) => Ok(merged),
+            Err(reason) => Err(reason.clone()),
+        });
         if merged.is_ok() {
             hold(&parts, &places, run, core, lent);
         }
@@ -516,6 +527,7 @@ impl Writers {
         (record.table.variables, record.table.columns) = merged;
         if kind == RecordKind::Step {
             record.table.parts = places;
+            record.pinned = pinned.unwrap_or_default();
         }
         core.records.push(record, &run.attributes);
     }
@@ -901,6 +913,7 @@ fn record(intakes: &Intakes, kind: RecordKind, run: &mut OpenRun, reason: String
         options,
         closed: Vec::new(),
         waiters: Vec::new(),
+        pinned: None,
     }
 }
 

@@ -2,7 +2,8 @@
 //! that clients make long, records that find no space, parts of a life of a partition that has ended.
 
 use super::harness::*;
-use super::steps_harness::{Writer, plain, stream};
+use super::steps_harness::{Writer, expect, holds, plain, stream};
+use crate::Fault;
 use bytes::Bytes;
 use log::testing::Survival;
 use std::time::Duration;
@@ -210,4 +211,65 @@ fn a_rank_is_in_no_run_that_was_begun_without_it() {
     let b = world.writer(topic, 1, 2);
     assert_eq!((b.run, b.next), (again.run, Step(0)));
     assert_eq!(end_of(&world, &again), None);
+}
+
+/// Many steps are written on disks with short segments, the first one pinned, and the server is
+/// killed. A late reader is given it, and its part is there.
+fn pinned_step_outlives(mut ground: Ground) -> Result<(), String> {
+    let mut world = ground.start();
+    let link = world.connect();
+    let short = PartitionStorage {
+        kind: "disk".into(),
+        config: r#"{"segment_bytes":1024}"#.into(),
+    };
+    let create = CreateTopic {
+        name: "s".into(),
+        definition: r#"{"kind":"steps","pins":true,"retention":{"count":3}}"#.into(),
+        partitions: vec![short; 4],
+    };
+    let created: TopicDescription = world
+        .call(link, Method::CreateTopic, TopicId(0), &create)
+        .unwrap();
+    let topic = created.topic;
+    let mut a = world.writer(topic, 0, 1);
+    for step in 0..80 {
+        // Parts that are of no use follow it in its partition.
+        let is_discarded = (1..30).contains(&step);
+        let index = if step < 30 { 2 } else { 3 };
+        if step == 30 {
+            // Each partition has sequences of its own.
+            a.sequence = 0;
+        }
+        let id = world.part_in(PartitionIndex(index), topic, &mut a, step, |part| {
+            if is_discarded {
+                part.data = wire::step::PartData::Dropped;
+                part.variables.clear();
+            }
+        });
+        world.answered::<Produced>(a.link, id).unwrap();
+        world.pass(SECOND / 10);
+    }
+    ground.kill();
+    let mut world = ground.start();
+    let reader = world.reader_at(topic, "late", (0, 1), StepStart::Oldest, false);
+    let id = world.ask(topic, &reader);
+    world.pass(SECOND * 3);
+    let (given, tables) = world
+        .turn_given(&reader, id)
+        .ok_or("nothing is given".to_owned())?;
+    let table = tables.last().unwrap();
+    expect((table.step, given.pinned, given.lost), (Step(0), true, 0))?;
+    let link = world.connect();
+    let description = world.describe(link, "s").unwrap();
+    // Its record itself is gone.
+    assert!(description.partitions[0].first > Offset(10));
+    let first = description.partitions[2].first;
+    expect(table.parts[0].offset >= first, true)
+}
+
+#[test]
+fn a_pinned_step_outlives_retention_and_a_kill() {
+    for fault in [Fault::PinsForgotten, Fault::PinnedParts, Fault::PinUncopied] {
+        holds(pinned_step_outlives, fault);
+    }
 }

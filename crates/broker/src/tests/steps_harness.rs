@@ -136,6 +136,19 @@ impl World {
         step: u64,
         change: impl FnOnce(&mut Part),
     ) -> u64 {
+        let partition = PartitionIndex(1 + writer.rank % 2);
+        self.part_in(partition, topic, writer, step, change)
+    }
+
+    /// A part in a partition.
+    pub fn part_in(
+        &mut self,
+        partition: PartitionIndex,
+        topic: TopicId,
+        writer: &mut Writer,
+        step: u64,
+        change: impl FnOnce(&mut Part),
+    ) -> u64 {
         let value = Bytes::from(format!(
             "{}:{}:{step}:{}",
             writer.run, writer.rank, writer.epoch
@@ -169,7 +182,7 @@ impl World {
         let origin = origin(topic, writer.producer.0, writer.epoch.0, writer.sequence);
         writer.sequence += 1;
         let produce = Produce {
-            partition: PartitionIndex(1 + writer.rank % 2),
+            partition,
             durability: Durability::Memory,
             regions: Vec::new(),
         };
@@ -209,6 +222,7 @@ impl World {
 
     pub fn admit(&mut self, topic: TopicId, writer: &Writer, step: u64) -> u64 {
         let admit = AdmitStep {
+            pinned: false,
             run: writer.run,
             rank: Rank(writer.rank),
             step: Step(step),

@@ -294,7 +294,10 @@ fn memory_of_a_span_is_found_again_and_a_dropped_step_gives_its_number_back() {
     assert_eq!(begin(writer), 1);
     put(writer, &row_of(0, [0.0; 4].as_ptr(), BORROW));
     done(|error| thalweg_step_writer_drop(at(writer), error));
+    let (_, said) = fails(|error| thalweg_step_writer_pin(at(writer), error));
+    assert!(said.contains("no step is begun"), "{said}");
     assert_eq!(begin(writer), 1);
+    done(|error| thalweg_step_writer_pin(at(writer), error));
     end(writer, COMMITTED);
     close(writer);
 

@@ -195,9 +195,16 @@ impl StepWriter {
         self.writer.with(py, |writer| Ok(writer.step().0))
     }
 
-    /// Begins a step: its number.
-    fn begin(&self, py: Python<'_>) -> PyResult<u64> {
-        self.writer.with(py, |writer| Ok(writer.begin_step()?.0))
+    /// Begins a step, which is pinned if that is wanted: its number.
+    fn begin(&self, py: Python<'_>, pin: bool) -> PyResult<u64> {
+        self.writer.with(py, move |writer| {
+            let step = writer.begin_step()?;
+            if pin && let Err(error) = writer.pin_step() {
+                writer.drop_step()?;
+                return Err(error);
+            }
+            Ok(step.0)
+        })
     }
 
     /// Gives up the step that is begun.

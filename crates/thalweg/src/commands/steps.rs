@@ -32,7 +32,8 @@ pub fn run(command: StepsCommand) -> Result<(), Failure> {
 }
 
 fn create(args: &StepsCreateArgs) -> Result<(), Failure> {
-    client::check_partition_count((args.parts as usize).saturating_add(1))
+    // Records have one, what is pinned has two.
+    client::check_partition_count((args.parts as usize).saturating_add(3))
         .map_err(|error| Failure::usage("--parts", error.reason().to_owned()))?;
     let mut options = StreamOptions {
         parts: args.parts,
@@ -74,6 +75,7 @@ fn list(args: &StepsListArgs) -> Result<(), Failure> {
                 "state": state,
                 "reason": why,
                 "steps": run.step_count,
+                "pinned": run.pinned,
                 "first_step": run.steps.map(|(first, _)| first.0),
                 "last_step": run.steps.map(|(_, last)| last.0),
                 "discarded": run.discarded,
@@ -82,9 +84,14 @@ fn list(args: &StepsListArgs) -> Result<(), Failure> {
                 "last_time": run.last_time,
             }))?;
         }
-        let steps = match run.discarded {
-            0 => run.step_count.to_string(),
-            discarded => format!("{} ({discarded} discarded)", run.step_count),
+        let of_them = [(run.discarded, "discarded"), (run.pinned, "pinned")];
+        let of_them = of_them.iter().filter(|(count, _)| *count > 0);
+        let of_them: Vec<String> = of_them
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
+        let steps = match of_them.is_empty() {
+            true => run.step_count.to_string(),
+            false => format!("{} ({})", run.step_count, of_them.join(", ")),
         };
         rows.push(vec![
             run.run.to_string(),

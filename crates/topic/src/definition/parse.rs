@@ -72,6 +72,7 @@ pub fn members(members: &Map<String, Value>) -> Result<DefinitionBuilder> {
         "data_block_bytes",
         "validate_on_server",
         "kind",
+        "pins",
     ])?;
     let mut builder = Definition::builder();
     if let Some(object) = root.object("validator")? {
@@ -124,6 +125,9 @@ pub fn members(members: &Map<String, Value>) -> Result<DefinitionBuilder> {
             let reason = unknown_type(other, &["events", "steps"]);
             return Err(DefinitionError::new("kind", reason));
         }
+    }
+    if let Some(yes) = root.boolean("pins")? {
+        builder = builder.pins(yes);
     }
     Ok(builder)
 }

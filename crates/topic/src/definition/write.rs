@@ -29,6 +29,8 @@ impl Serialize for Definition {
             validate_on_server: bool,
             #[serde(skip_serializing_if = "Option::is_none")]
             kind: Option<&'static str>,
+            #[serde(skip_serializing_if = "std::ops::Not::not")]
+            pins: bool,
         }
         Stored {
             version: DEFINITION_VERSION,
@@ -43,6 +45,7 @@ impl Serialize for Definition {
             data_block_bytes: self.data_block_bytes,
             validate_on_server: self.validate_on_server,
             kind: (self.kind == TopicKind::Steps).then_some(self.kind.name()),
+            pins: self.pins,
         }
         .serialize(serializer)
     }

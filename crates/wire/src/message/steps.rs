@@ -119,6 +119,8 @@ record! {
         pub run: Run,
         pub rank: Rank,
         pub step: Step,
+        /// It is to be pinned: its parts will come to the partition for those.
+        pub pinned: bool,
     }
 }
 
@@ -340,6 +342,9 @@ record! {
         pub skipped: u64,
         /// What of the records since the turn before is gone, as events; retention took them.
         pub lost: u64,
+        /// The step is pinned, and retention has passed it: the payload is the copy of its record
+        /// alone, whose own offset is another one.
+        pub pinned: bool,
         /// Length of each batch in the payload.
         pub batch_bytes: Vec<u64>,
     }
