@@ -396,6 +396,8 @@ impl Reader {
         match self.topic.join_readers(&join, self.options.open_timeout) {
             Ok(joined) => {
                 self.turn = joined.turn;
+                // It was not among the turns that were named: the server is to give it once more.
+                self.ahead = None;
                 self.attendance = attend(&self.topic, &self.who);
                 Ok(())
             }
