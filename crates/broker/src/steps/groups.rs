@@ -110,8 +110,8 @@ impl Groups {
         };
         group.session_timeout = Duration::from_millis(join.session_timeout_ms.into());
         if is_sharing && let Some(share) = self.shares.get_mut(&key.0) {
-            let turns = had.iter().flat_map(|had| &had.turns);
-            share.join(group.id, turns.copied());
+            let turns = had.as_ref().map(|had| &had.turns[..]);
+            share.join(group.id, turns, &core.records);
         }
         let turn = match had {
             None => group.attach(rank, member, now),

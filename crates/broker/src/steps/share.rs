@@ -84,23 +84,42 @@ impl Share {
     }
 
     /// A group joins: it is told of an end that others are not all told of yet. One that was there
-    /// before has had these turns.
-    pub fn join(&mut self, id: u64, had: impl Iterator<Item = Turn>) {
-        let told = match self.ends.back() {
-            Some(end) if end.plus(1) == self.next_from => *end,
-            _ => self.next_from,
+    /// before a start has had these turns, and is told of the end of its run even if the others
+    /// were told, and all forgotten, before it came back.
+    pub fn join(&mut self, id: u64, had: Option<&[Turn]>, records: &Records) {
+        let told = match (had, self.ends.back()) {
+            (Some(turns), _) => self.told_to(turns, records),
+            (None, Some(end)) if end.plus(1) == self.next_from => *end,
+            (None, _) => self.next_from,
         };
+        let passed = records.between(told, self.next_from);
+        for end in passed.filter(|entry| entry.kind.is_end()) {
+            if let Err(index) = self.ends.binary_search(&end.offset) {
+                self.ends.insert(index, end.offset);
+            }
+        }
         let sharer = self.sharers.entry(id).or_insert(Sharer {
             told,
             queued: VecDeque::new(),
         });
-        for turn in had {
+        for turn in had.into_iter().flatten() {
             sharer.told = sharer.told.max(turn.at.plus(1));
             self.returned.remove(&turn.at);
             if turn.is_step && turn.at >= self.next_from {
                 self.had.insert(turn.at);
             }
         }
+    }
+
+    /// Up to where a group was told of ends that has had these turns. One that has had none was
+    /// there while others had theirs, of the last run.
+    fn told_to(&self, turns: &[Turn], records: &Records) -> Offset {
+        if let Some(last) = turns.iter().map(|turn| turn.at).max() {
+            return last.plus(1).min(self.next_from);
+        }
+        let mut passed = records.between(Offset(0), self.next_from);
+        let end = passed.rfind(|entry| entry.kind.is_end());
+        end.map_or(self.next_from, |end| end.offset)
     }
 
     /// A group is no more; `open` are steps that it was given and has not released.
@@ -313,7 +332,8 @@ mod tests {
         let mut records = Records::default();
         records.entries.extend((5..8).map(step));
         let mut share = Share::new(Distribution::OnDemand, Offset(0));
-        share.join(1, (2..4).map(|at| Turn::alone(at, &step(at))));
+        let had = [2, 3].map(|at| Turn::alone(at, &step(at)));
+        share.join(1, Some(&had), &records);
         let seen = (&records, Offset(8));
         let next = share.next(1, seen, UnderWay::default()).unwrap();
         assert_eq!((next.at, next.lost), (Offset(5), 5));

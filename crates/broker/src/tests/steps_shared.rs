@@ -148,6 +148,32 @@ fn groups_that_share_go_on_over_a_restart_of_the_server() {
     assert_eq!(world.stands(topic, "r"), Some(6));
 }
 
+/// The others may be at the end before it has come back.
+#[test]
+fn a_group_that_comes_back_late_is_told_of_the_end_that_the_others_had() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let (topic, writer) = steps(&mut world, 3);
+    let [mut slow, mut fast, idle] = sharers(&mut world, topic, OnDemand);
+    assert_eq!(hold(&mut world, topic, &mut slow), Some(0));
+    for step in 1..3 {
+        assert_eq!(world.next_turn(topic, &mut fast), Some((Whole, 1, step)));
+    }
+    world.close_run(topic, &writer, 3);
+    ground.kill();
+    let mut world = ground.start();
+    let mut fast = world.again(topic, &fast);
+    // Nobody else is there: it is given what they may have held.
+    assert_eq!(world.next_turn(topic, &mut fast), Some((Whole, 1, 0)));
+    assert_eq!(world.next_turn(topic, &mut fast), Some((Closed, 1, 3)));
+    slow.turn += 1;
+    for late in [&slow, &idle] {
+        let mut late = world.again(topic, late);
+        assert_eq!(world.next_turn(topic, &mut late), Some((Closed, 1, 3)));
+        assert_eq!(world.next_turn(topic, &mut late), None);
+    }
+}
+
 #[test]
 fn a_queue_counts_what_the_groups_of_a_share_have_not_released_together() {
     let mut ground = Ground::new();
