@@ -5,7 +5,7 @@ use std::time::Duration;
 use wire::Step;
 use wire::message::{Distribution, WhenFull};
 
-/// How long [`Writer::close`] waits for readers of a stream in memory, if nothing else is said.
+/// How long [`crate::Writer::close`] waits for readers of a stream in memory, if nothing else is said.
 pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a writer can choose. All ranks of a program choose the same.
@@ -35,9 +35,9 @@ pub struct WriterOptions {
     pub session_timeout: Duration,
     /// How long opening may take, the wait for readers included. Default 10 minutes.
     pub open_timeout: Duration,
-    /// How long each wait of [`Writer::end_step`] may take. Default 10 minutes.
+    /// How long each wait of [`crate::Writer::end_step`] may take. Default 10 minutes.
     pub timeout: Duration,
-    /// How long [`Writer::close`] waits until readers that are attached have released the run's
+    /// How long [`crate::Writer::close`] waits until readers that are attached have released the run's
     /// steps, where these are in the server's memory alone; a stream on disk keeps them, and
     /// nobody is waited for. Default [`CLOSE_TIMEOUT`].
     pub close_timeout: Duration,
@@ -91,11 +91,11 @@ impl Default for WriterOptions {
     }
 }
 
-/// What [`Writer::end_step`] waits for.
+/// What [`crate::Writer::end_step`] waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wait {
     /// For nothing but room: what the step has copied is the writer's. Memory that was lent stays
-    /// lent until [`Writer::wait`]. An error comes with a later call.
+    /// lent until [`crate::Writer::wait`]. An error comes with a later call.
     Begun,
     /// This rank's part is as durable as the topic promises, and memory that was lent is free.
     #[default]
@@ -115,7 +115,7 @@ pub struct StepEnded {
     pub record: Option<Position>,
 }
 
-/// What [`Writer::close`] has left behind.
+/// What [`crate::Writer::close`] has left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Closed {
     /// The stream keeps the run's steps: nobody was waited for.
