@@ -56,7 +56,7 @@ NUMBERS: dict[str, set[str]] = {
 }  # fmt: skip
 
 OTHERS: dict[str, set[str]] = {
-    "Driver": {"group_file", "address", "token", "namespace", "client_name"},
+    "Driver": {"group_file", "address", "token", "credential", "namespace", "client_name"},
     "create_topic": {
         "name", "storage", "validator", "partition_selector", "serializer", "durability",
         "retention", "keep_until_acknowledged", "overflow", "validate_on_server", "exist_ok",
