@@ -48,7 +48,8 @@ pub(super) struct Share {
     last: u64,
     /// Records that retention had taken, and told of by no turn yet.
     lost: u64,
-    /// Where the cursor was moved to.
+    /// Where the cursor was when the first group joined, and where it was moved to.
+    began: Offset,
     cursor: Offset,
 }
 
@@ -79,6 +80,7 @@ impl Share {
             sharers: BTreeMap::new(),
             last: 0,
             lost: 0,
+            began: from,
             cursor: from,
         }
     }
@@ -88,7 +90,7 @@ impl Share {
     /// were told, and all forgotten, before it came back.
     pub fn join(&mut self, id: u64, had: Option<&[Turn]>, records: &Records) {
         let told = match (had, self.ends.back()) {
-            (Some(turns), _) => self.told_to(turns, records),
+            (Some(turns), _) => self.told_to(turns),
             (None, Some(end)) if end.plus(1) == self.next_from => *end,
             (None, _) => self.next_from,
         };
@@ -109,17 +111,14 @@ impl Share {
                 self.had.insert(turn.at);
             }
         }
+        self.forget_told();
     }
 
     /// Up to where a group was told of ends that has had these turns. One that has had none was
-    /// there while others had theirs, of the last run.
-    fn told_to(&self, turns: &[Turn], records: &Records) -> Offset {
-        if let Some(last) = turns.iter().map(|turn| turn.at).max() {
-            return last.plus(1).min(self.next_from);
-        }
-        let mut passed = records.between(Offset(0), self.next_from);
-        let end = passed.rfind(|entry| entry.kind.is_end());
-        end.map_or(self.next_from, |end| end.offset)
+    /// told of those that the cursor was behind: all who were there had been.
+    fn told_to(&self, turns: &[Turn]) -> Offset {
+        let last = turns.iter().map(|turn| turn.at.plus(1)).max();
+        last.unwrap_or(self.began).min(self.next_from)
     }
 
     /// A group is no more; `open` are steps that it was given and has not released.

@@ -174,6 +174,24 @@ fn a_group_that_comes_back_late_is_told_of_the_end_that_the_others_had() {
     }
 }
 
+/// It may have come when the run was over already.
+#[test]
+fn a_group_that_waits_for_the_next_run_is_not_told_of_the_last_one_s_end() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let (topic, writer) = steps(&mut world, 1);
+    let [mut reads] = sharers(&mut world, topic, OnDemand);
+    assert_eq!(world.next_turn(topic, &mut reads), Some((Whole, 1, 0)));
+    world.close_run(topic, &writer, 1);
+    assert_eq!(world.next_turn(topic, &mut reads), Some((Closed, 1, 1)));
+    assert_eq!(world.next_turn(topic, &mut reads), None);
+    let waits = world.sharer(topic, "waits", (0, 1), OnDemand);
+    ground.kill();
+    let mut world = ground.start();
+    let mut waits = world.again(topic, &waits);
+    assert_eq!(world.next_turn(topic, &mut waits), None);
+}
+
 #[test]
 fn a_queue_counts_what_the_groups_of_a_share_have_not_released_together() {
     let mut ground = Ground::new();
