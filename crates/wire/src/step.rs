@@ -21,6 +21,9 @@ pub const BLOCK_ALIGNMENT: u64 = 64;
 pub const DIMENSIONS_MAX: usize = 32;
 /// The longest name of a variable or attribute, bytes.
 pub const STEP_NAME_BYTES_MAX: usize = 1024;
+/// The most bytes that a rank holds of one part: nobody has so much memory. It is a length that
+/// nothing else shows to be true, and sums over ranks and steps are made of it.
+pub const HELD_BYTES_MAX: u64 = 1 << 40;
 /// The longest text of a type, bytes.
 pub const DTYPE_BYTES_MAX: usize = 64 * 1024;
 
@@ -330,6 +333,9 @@ impl Part {
             );
         }
         let data_bytes = part.data.bytes(data_bytes);
+        if matches!(part.data, PartData::Held(_)) && data_bytes > HELD_BYTES_MAX {
+            return refuse("length of data that is held", data_bytes);
+        }
         for variable in &part.variables {
             if variable.name.is_empty() || variable.name.len() > STEP_NAME_BYTES_MAX {
                 return refuse("length of a variable's name", variable.name.len() as u64);

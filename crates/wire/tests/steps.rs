@@ -648,6 +648,11 @@ fn data_that_is_elsewhere_is_bounded_by_what_is_said_of_it() {
         ..part()
     };
     assert!(Part::read(&short.to_bytes(), 0).is_err());
+    let endless = Part {
+        data: PartData::Held(HELD_BYTES_MAX + 1),
+        ..part()
+    };
+    assert!(Part::read(&endless.to_bytes(), 0).is_err());
     // What is sent later says nothing else.
     let sent = Part {
         data: PartData::Sent,

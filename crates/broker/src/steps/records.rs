@@ -161,7 +161,8 @@ impl Records {
     }
 
     fn keep(&mut self, entry: Entry) {
-        self.bytes += entry.bytes + entry.own_bytes;
+        // Data that is held is as long as its writer says.
+        self.bytes = self.bytes.saturating_add(entry.bytes + entry.own_bytes);
         self.steps += u64::from(entry.kind == RecordKind::Step);
         self.dropped += u64::from(entry.kind == RecordKind::Discarded);
         self.entries.push_back(entry);
@@ -623,7 +624,7 @@ impl Records {
                 uncopied = Some(entry.offset);
                 break;
             }
-            bytes -= entry.bytes + entry.own_bytes;
+            bytes = bytes.saturating_sub(entry.bytes + entry.own_bytes);
             steps -= u64::from(entry.kind == RecordKind::Step);
             dropped -= u64::from(entry.kind == RecordKind::Discarded);
         }
