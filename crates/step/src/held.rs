@@ -113,26 +113,28 @@ impl Held {
         Ok(Self(shared))
     }
 
+    /// # Errors
+    /// A part that is longer than all there is.
+    pub fn check_length(&self, bytes: u64) -> Result<(), StepError> {
+        let bytes_max = self.0.bytes_max;
+        match bytes <= bytes_max {
+            true => Ok(()),
+            false => Err(StepError::Invalid(format!(
+                "a part of {bytes} bytes; the budget of held parts has {bytes_max}"
+            ))),
+        }
+    }
+
     /// Waits until there is room for a part: steps that are released make it, oldest first.
     ///
     /// # Errors
-    /// A part that is longer than all there is; a deadline, which says which steps are in the way.
+    /// A deadline, which says which steps are in the way; why nothing can be sent any more.
     pub fn make_room(&self, bytes: u64, deadline: Deadline) -> Result<(), StepError> {
         let shared = &*self.0;
-        if bytes > shared.bytes_max {
-            return Err(StepError::Invalid(format!(
-                "a part of {bytes} bytes; the budget of held parts has {}",
-                shared.bytes_max
-            )));
-        }
         let mut kept = shared.lock();
         loop {
-            kept.give_up_until(shared.bytes_max - bytes);
-            if kept.bytes + bytes <= shared.bytes_max {
+            if kept.has_room(bytes, shared.bytes_max)? {
                 return Ok(());
-            }
-            if let Life::Failed(error) = &kept.life {
-                return Err(error.clone().into());
             }
             if deadline.has_passed() {
                 let what = format!(
@@ -148,11 +150,12 @@ impl Held {
         }
     }
 
-    /// What is in the way of a part, for people; `None` if there is room, or can be made.
-    pub fn why_full(&self, bytes: u64) -> Option<String> {
-        let mut kept = self.0.lock();
-        kept.give_up_until(self.0.bytes_max.saturating_sub(bytes));
-        (kept.bytes + bytes > self.0.bytes_max).then(|| kept.describe(self.0.bytes_max))
+    /// Whether there is room for a part, or can be made now.
+    ///
+    /// # Errors
+    /// Why nothing can be sent any more.
+    pub fn has_room(&self, bytes: u64) -> Result<bool, StepError> {
+        self.0.lock().has_room(bytes, self.0.bytes_max)
     }
 
     /// Keeps a part, which is about to be announced.
@@ -245,6 +248,16 @@ impl Kept {
         if let Some(asked) = self.asked.take() {
             asked.cancel();
         }
+    }
+
+    /// Whether there is room for a part, once what nobody is known to want is given up. There is none
+    /// where nothing can be sent: a step would be committed that nobody can be given.
+    fn has_room(&mut self, bytes: u64, bytes_max: u64) -> Result<bool, StepError> {
+        if let Life::Failed(error) = &self.life {
+            return Err(error.clone().into());
+        }
+        self.give_up_until(bytes_max.saturating_sub(bytes));
+        Ok(self.bytes.saturating_add(bytes) <= bytes_max)
     }
 
     /// Gives up what nobody is known to want, until no more than so many bytes are here.

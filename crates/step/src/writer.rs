@@ -421,9 +421,22 @@ impl Writer {
     fn make_room(&self, bytes: u64, deadline: Deadline) -> Result<bool, StepError> {
         match (&self.held, self.options.when_full) {
             (None, _) => Ok(true),
-            (Some(held), WhenFull::Discard) => Ok(held.why_full(bytes).is_none()),
+            (Some(held), WhenFull::Discard) => held.has_room(bytes),
             (Some(held), WhenFull::Block) => held.make_room(bytes, deadline).map(|()| true),
         }
+    }
+
+    /// Gives up the step that is sealed if its part is longer than all that may be kept here: it is
+    /// as if it had not been begun, but for the attributes that were set.
+    fn check_length(&mut self, bytes: u64) -> Result<(), StepError> {
+        let Some(held) = &self.held else {
+            return Ok(());
+        };
+        held.check_length(bytes).inspect_err(|_| {
+            let attributes = self.sealed.take().map(|sealed| sealed.part.attributes);
+            let named = attributes.into_iter().flatten();
+            self.changed = named.map(|one| (one.name.clone(), one)).collect();
+        })
     }
 
     /// Ends the step: it is sent, and waited for as `wait` says, after [`STEPS_UNDER_WAY_MAX`]
@@ -456,20 +469,26 @@ impl Writer {
         if let Some(open) = self.open.take() {
             self.sealed = Some(self.seal(open)?);
         }
-        let Some(bytes) = self.sealed.as_ref().map(|sealed| sealed.bytes) else {
+        let sealed = self.sealed.as_ref();
+        let Some((bytes, is_pinned)) = sealed.map(|one| (one.bytes, one.is_pinned)) else {
             return Err(StepError::invalid("no step is begun"));
         };
+        if !is_pinned {
+            self.check_length(bytes)?;
+        }
         let step = self.next;
         while self.under_way.len() >= STEPS_UNDER_WAY_MAX {
             self.commit_first(deadline())?;
         }
         let is_discarded = match self.admitted {
-            Some((admitted, is_discarded)) if admitted == step => is_discarded,
+            // What was let in before it was written was not let in as a pinned one.
+            Some((admitted, is_discarded)) if admitted == step && !is_pinned => is_discarded,
             _ if self.has_admission() => self.admit_sealed(step, left(deadline()))?,
             _ => false,
         };
         self.admitted = Some((step, is_discarded));
-        let is_discarded = is_discarded || !self.make_room(bytes, deadline())?;
+        let has_room = is_pinned || is_discarded || self.make_room(bytes, deadline())?;
+        let is_discarded = is_discarded || !has_room;
         self.admitted = Some((step, is_discarded));
         // A push that finds no room leaves the step as it was: it is ended by the next call.
         let push = self.push_sealed(is_discarded);

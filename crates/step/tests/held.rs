@@ -153,6 +153,41 @@ fn a_full_budget_has_the_writer_wait_until_readers_have_released() {
     }
     let long = writer.end_step(Wait::Committed).unwrap_err();
     assert!(matches!(long, StepError::Invalid(_)), "{long}");
+    // The step is as if it had not been begun.
+    drop(reader);
+    assert_eq!(
+        write_step(&mut writer, Wait::Committed).unwrap().step,
+        Step(3)
+    );
+}
+
+/// Its data goes to the server, and what retention took is in nobody's way.
+#[test]
+fn a_pinned_step_needs_no_room_and_hides_nothing_that_has_left() {
+    let rig = Rig::new();
+    let stream = rig.stream_with(&StreamOptions {
+        retention: Retention {
+            count: Some(2),
+            ..Retention::default()
+        },
+        ..in_memory()
+    });
+    let mut writer = stream.writer(keeping(0, 1, 139)).unwrap();
+    let mut slow = stream.reader(patient("slow analysis")).unwrap();
+    writer.begin_step().unwrap();
+    writer.pin_step().unwrap();
+    // More than all that this writer may keep.
+    for _ in 0..140 {
+        put_row(&mut writer, 0);
+    }
+    writer.end_step(Wait::Committed).unwrap();
+    let first = next_step(&mut slow);
+    // It stays at the pinned step, behind which retention takes what this writer keeps: from one
+    // record with all attributes to the next.
+    for _ in 0..400 {
+        write_step(&mut writer, Wait::Committed).unwrap();
+    }
+    check_step(&first, 0);
 }
 
 #[test]

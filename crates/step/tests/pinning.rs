@@ -264,6 +264,20 @@ fn no_more_is_pinned_than_the_stream_may_keep() {
     // It is written yet, as any other.
     let ended = writer.end_step(Wait::Committed).unwrap();
     assert_eq!((ended.step, ended.discarded), (Step(2), None));
+    writer.close(WATCHDOG).unwrap();
+    // A step that was let in before it was written, to wait for readers, is asked for as well.
+    let _reader = stream.reader(reading("viewer")).unwrap();
+    let mut waited = stream
+        .writer(WriterOptions {
+            readers_min: 1,
+            ..writing(0, 1)
+        })
+        .unwrap();
+    waited.begin_step().unwrap();
+    waited.pin_step().unwrap();
+    put_row(&mut waited, 0);
+    let refused = waited.end_step(Wait::Committed).unwrap_err();
+    assert!(refused.to_string().contains("are pinned in"), "{refused}");
 }
 
 #[test]

@@ -437,8 +437,12 @@ fn released_before(run: Run, unreleased: &[Offset], records: &Records) -> Step {
     let mut entries = records.entries.iter().rev();
     let last = entries.find(|entry| entry.run == run && entry.kind.is_of_step());
     let recorded = last.map_or(Step(0), |entry| Step(entry.step.0 + 1));
+    // Pinned steps that retention has passed are not kept by anybody.
+    let oldest = records
+        .oldest_kept()
+        .map_or(records.end(), |entry| entry.offset);
     let needed = unreleased.iter().filter_map(|first| {
-        let mut unread = records.between(*first, records.end());
+        let mut unread = records.between((*first).max(oldest), records.end());
         let first = unread.find(|entry| entry.kind == RecordKind::Step && entry.run <= run)?;
         Some(match first.run == run {
             true => first.step,
@@ -450,7 +454,7 @@ fn released_before(run: Run, unreleased: &[Offset], records: &Records) -> Step {
 
 /// Before which step of a run all have left with their records.
 fn left_before(run: Run, records: &Records) -> Step {
-    match records.entries.front() {
+    match records.oldest_kept() {
         Some(first) if first.run == run => first.step,
         Some(first) if first.run > run => LEAVES,
         _ => Step(0),

@@ -223,8 +223,9 @@ pub(super) fn spare(index: PartitionIndex, before: Offset, core: &Core, ctx: &Ct
     pinned.fold(before, Offset::min)
 }
 
-/// Refuses one more pinned step where there is no place for any, or too much is pinned.
-pub(super) fn check_room(core: &Core, lent: &Lent<'_>) -> Result<(), Refused> {
+/// Refuses one more pinned step where there is no place for any, or too much is pinned; so many
+/// have been let in and have no record yet.
+pub(super) fn check_room(core: &Core, let_in: usize, lent: &Lent<'_>) -> Result<(), Refused> {
     let name = &core.name;
     if !core.has_pins {
         return Err(refuse(
@@ -235,7 +236,7 @@ pub(super) fn check_room(core: &Core, lent: &Lent<'_>) -> Result<(), Refused> {
     let (steps, bytes) = core
         .records
         .pinned()
-        .fold((0, 0), |(steps, bytes), (entry, _)| {
+        .fold((let_in, 0), |(steps, bytes), (entry, _)| {
             (steps + 1, bytes + entry.bytes)
         });
     let served = lent.topics.get(core.topic);

@@ -12,7 +12,7 @@
 use super::ranks::{Presence, WriterRanks};
 use crate::ids::RequestId;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wire::message::{Distribution, OpenRun as OpenRequest, WhenFull};
 use wire::step::{Attribute, CheckedPart, PartPlace};
@@ -153,6 +153,8 @@ pub(super) struct OpenRun {
     /// Steps that are decided and have no record yet; those that are discarded, and why.
     pub admitted: BTreeMap<Step, Option<String>>,
     pub admissions: Vec<Admission>,
+    /// Steps that were let in as pinned ones, for all of their ranks.
+    pub pinned: BTreeSet<Step>,
     /// Who waits for steps of which not all parts have come.
     pub awaited: Vec<(RequestId, Step)>,
     /// All attributes so far, by name.
@@ -183,6 +185,7 @@ impl OpenRun {
             held_bytes: 0,
             admitted: BTreeMap::new(),
             admissions: Vec::new(),
+            pinned: BTreeSet::new(),
             awaited: Vec::new(),
             attributes: BTreeMap::new(),
             attributes_bytes: 0,

@@ -228,9 +228,6 @@ impl Writers {
         let AdmitStep {
             run, step, pinned, ..
         } = *admit;
-        if pinned {
-            pins::check_room(core, lent)?;
-        }
         if self.run.as_ref().is_none_or(|open| open.run != run) {
             return Err(ended(core, run));
         }
@@ -251,6 +248,11 @@ impl Writers {
                     open.next
                 ),
             ));
+        }
+        // The first of its ranks asks for all of them.
+        if pinned && !open.pinned.contains(&step) {
+            pins::check_room(core, open.pinned.len(), lent)?;
+            open.pinned.insert(step);
         }
         open.admissions.push(Admission { caller, step });
         Ok(())
@@ -506,7 +508,16 @@ impl Writers {
             true => Err(decided.unwrap_or_else(|| "its writer dropped it".to_owned())),
             false => wire::step::merge_checked(&parts).map_err(|error| error.0),
         };
-        let pinned = pins::pinned_from(core, &places);
+        let was_let_in = run.pinned.remove(&step);
+        run.pinned = run.pinned.split_off(&step);
+        let pinned = pins::pinned_from(core, &places).and_then(|from| match from {
+            // Not asked for, or before a start.
+            Some(_) if !was_let_in => match pins::check_room(core, run.pinned.len(), lent) {
+                Ok(()) => Ok(from),
+                Err(refused) => Err(refused.message),
+            },
+            from => Ok(from),
+        });
         let merged = merged.and_then(|merged| match &pinned {
             Ok(_) => Ok(merged),
             Err(reason) => Err(reason.clone()),
