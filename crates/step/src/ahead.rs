@@ -4,8 +4,8 @@
 //!  Asked ──the server gives a step──► Came: what stands of it is asked for ──the program asks for it──► taken
 //! ```
 //!
-//! Whoever is first goes on from one to the other: the client's thread when the answer comes, or the
-//! program's when it waits for it.
+//! The first of two goes on from one to the other: the client's thread when the answer comes, or the
+//! program's when it waits for the answer.
 
 use crate::blocks::BlockMemory;
 use crate::preload::{Layouts, Preloaded, Standing};

@@ -8,7 +8,7 @@ use crate::reading::Reading;
 use crate::selection::{Along, Range, Selection};
 use client::{ClientError, Pending, Target, TopicHandle};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use wire::step::{ShapeKind, StepTable};
 
@@ -175,16 +175,17 @@ impl Preloaded {
         }))
     }
 
-    /// Lets go of the arrays, unless a thread waits for them at this moment: then they stay as long
-    /// as its view.
+    /// Lets go of the arrays. Who waits for them at this moment reads them as if nothing stood.
     pub fn forget(&self) {
-        let Ok(mut arrays) = self.arrays.try_lock() else {
-            return;
-        };
+        let mut arrays = self.lock();
         if let Arrays::Coming(pending, _) = &*arrays {
             pending.cancel();
         }
         *arrays = Arrays::Gone;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arrays> {
+        self.arrays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn arrays(
@@ -192,11 +193,20 @@ impl Preloaded {
         variable: &str,
         timeout: Option<Duration>,
     ) -> Result<Option<ReadArrays>, StepError> {
-        let mut arrays = self.arrays.lock().unwrap_or_else(PoisonError::into_inner);
+        // Not held while it waits: others have deadlines of their own, or want it no more.
+        let coming = match &*self.lock() {
+            Arrays::Coming(pending, _) => Some(pending.answered()),
+            Arrays::Here(_) | Arrays::Gone => None,
+        };
+        let timeout = timeout.unwrap_or(Duration::MAX);
+        if coming.is_some_and(|coming| !coming.wait(timeout)) {
+            let what = format!("variable {variable:?}, which is read ahead");
+            return Err(ClientError::Timeout { what }.into());
+        }
+        let mut arrays = self.lock();
         if let Arrays::Coming(pending, _) = &mut *arrays {
-            let Some(read) = pending.wait_for(timeout) else {
-                let what = format!("variable {variable:?}, which is read ahead");
-                return Err(ClientError::Timeout { what }.into());
+            let Some(read) = pending.try_get() else {
+                return Ok(None);
             };
             let Arrays::Coming(_, reading) = std::mem::replace(&mut *arrays, Arrays::Gone) else {
                 return Ok(None);

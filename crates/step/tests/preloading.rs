@@ -319,15 +319,7 @@ fn more_than_the_bound_is_read_when_it_is_asked_for() {
 #[test]
 fn what_retention_takes_is_told_unless_it_was_read_ahead() {
     let rig = Rig::new();
-    let options = StreamOptions {
-        storage: "memory".to_owned(),
-        retention: Retention {
-            bytes: Some(2 << 20),
-            ..Retention::default()
-        },
-        ..StreamOptions::default()
-    };
-    let stream = rig.stream_with(&options);
+    let stream = rig.stream_of_bytes(2 << 20);
     let mut writer = stream.writer(writing(0, 1)).unwrap();
     let byte = DType::parse("|u1").unwrap();
     let mut write = |name: &str, value: u8| {

@@ -91,15 +91,7 @@ fn a_step_in_memory_alone_is_read_as_one_on_disk() {
 #[test]
 fn a_step_that_retention_takes_while_it_is_read_says_so() {
     let rig = Rig::new();
-    let options = StreamOptions {
-        storage: "memory".to_owned(),
-        retention: Retention {
-            bytes: Some(2 << 20),
-            ..Retention::default()
-        },
-        ..StreamOptions::default()
-    };
-    let stream = rig.stream_with(&options);
+    let stream = rig.stream_of_bytes(2 << 20);
     let mut writer = stream.writer(writing(0, 1)).unwrap();
     let byte = DType::parse("|u1").unwrap();
     let mut write = |count: u64| {

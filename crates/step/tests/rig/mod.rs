@@ -58,6 +58,18 @@ impl Rig {
         Stream::create(&self.driver(), NAME, options).unwrap()
     }
 
+    /// A stream in memory that keeps so many bytes.
+    pub fn stream_of_bytes(&self, bytes: u64) -> Stream {
+        self.stream_with(&StreamOptions {
+            storage: "memory".to_owned(),
+            retention: Retention {
+                bytes: Some(bytes),
+                ..Retention::default()
+            },
+            ..StreamOptions::default()
+        })
+    }
+
     /// The stream by a connection of its own.
     pub fn open(&self) -> Stream {
         Stream::open(&self.driver(), NAME).unwrap()
