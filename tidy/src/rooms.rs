@@ -23,6 +23,7 @@ struct Rule {
 /// The rooms that a face puts together.
 const FACE: &[&str] = &[
     "wire", "memory", "topic", "access", "net", "fabric", "plugin", "server", "client", "step",
+    "relay",
 ];
 
 /// The table of rooms. A room that is not built yet has its row all the same, so
@@ -122,6 +123,11 @@ const RULES: &[Rule] = &[
         because: "another protocol is a thin face over the node",
     },
     Rule {
+        room: "relay",
+        imports: &["wire", "net", "access", "client"],
+        because: "a tunnel carries bytes between two sites and holds no node of its own",
+    },
+    Rule {
         room: "gateway",
         imports: &["net", "client"],
         because: "a relay is a client on both sides; it must not hold a node of its own",
@@ -130,7 +136,7 @@ const RULES: &[Rule] = &[
         room: "sim",
         imports: &[
             "wire", "memory", "topic", "access", "log", "net", "fabric", "broker", "client",
-            "server", "plugin", "thalweg", "step", "cluster", "kafka", "amqp", "gateway",
+            "server", "plugin", "thalweg", "step", "cluster", "kafka", "amqp", "gateway", "relay",
         ],
         because: "the simulation drives everything but the bindings to other languages",
     },

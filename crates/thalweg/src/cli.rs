@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 pub use crate::commands::bench::BenchCommand;
 pub use crate::commands::doctor::DoctorArgs;
+pub use crate::commands::relay::RelayCommand;
 pub use crate::commands::serve::ServeArgs;
 pub use crate::commands::token::TokenCommand;
 
@@ -86,6 +87,9 @@ pub enum Command {
     /// Tokens: credentials of members of a project, within limits
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Connect two sites: one outgoing TLS connection, targets by name, a one-time code
+    #[command(subcommand)]
+    Relay(RelayCommand),
     /// Compare what producers were promised with what is stored
     ///
     /// Reads every batch of the topics and verifies it, and compares producers' journals, gap

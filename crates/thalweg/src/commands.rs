@@ -12,6 +12,7 @@ pub mod drain;
 pub mod look;
 pub mod man;
 pub mod produce;
+pub mod relay;
 pub mod serve;
 pub mod sharing;
 pub mod status;

@@ -12,7 +12,7 @@ const HEAD: &str = "\
 
 Standard output carries what was asked for, and nothing else; with `--json` every line of it is one
 JSON value. Errors go to standard error as `thalweg: SUBJECT: WHAT`. The settings of `thalweg serve`
-are in [configuration.md](configuration.md); `thalweg steps`, `thalweg bench`, `thalweg token` and `thalweg why-not` have [pages](cli-steps.md) [of their](cli-bench.md) [own](cli-token.md).
+are in [configuration.md](configuration.md); `thalweg steps`, `thalweg bench`, `thalweg relay`, `thalweg token` and `thalweg why-not` have [pages](cli-steps.md) [of](cli-bench.md) [their](cli-relay.md) [own](cli-token.md).
 
 ## Exit codes
 
@@ -47,6 +47,14 @@ Credentials at the command line; [how they are used](../how-to/tokens.md). None 
 server, which it finds by the options of [Connection](cli.md#connection). Exit codes are [there](cli.md#exit-codes).
 ";
 
+const RELAY_HEAD: &str = "\
+# `thalweg relay`
+
+<!-- Made from crates/thalweg/src/cli.rs by `UPDATE_DOCS=1 cargo test -p thalweg --bin thalweg`. -->
+
+Two sites at the command line; [how they are connected](../guide/two-sites.md). Exit codes are [there](cli.md#exit-codes).
+";
+
 const STEPS_FIELDS: &str = include_str!("reference/steps.md");
 const FIELDS: &str = include_str!("reference/fields.md");
 
@@ -61,7 +69,10 @@ fn page() -> String {
     root.build();
     describe_connection(&mut page, &root);
     for command in root.get_subcommands_mut() {
-        if !matches!(command.get_name(), "bench" | "steps" | "token" | "why-not") {
+        if !matches!(
+            command.get_name(),
+            "bench" | "relay" | "steps" | "token" | "why-not"
+        ) {
             describe(&mut page, command, "thalweg");
         }
     }
@@ -86,6 +97,15 @@ fn token_page() -> String {
     describe(&mut page, token.expect("it is a command"), "thalweg");
     let why_not = root.find_subcommand_mut("why-not");
     describe(&mut page, why_not.expect("it is a command"), "thalweg");
+    page
+}
+
+fn relay_page() -> String {
+    let mut page = RELAY_HEAD.to_owned();
+    let mut root = Cli::command().term_width(100);
+    root.build();
+    let relay = root.find_subcommand_mut("relay");
+    describe(&mut page, relay.expect("it is a command"), "thalweg");
     page
 }
 
@@ -132,7 +152,7 @@ fn describe_connection(page: &mut String, root: &Command) {
             _ => arg.hide(true),
         })
         .override_usage(
-            "every command that follows, but for serve, config, token, backup, bench, doctor, completions and man",
+            "every command that follows, but for serve, config, token, relay, backup, bench, doctor, completions and man",
         );
     push_help(page, "Connection", &mut command);
 }
@@ -174,6 +194,7 @@ fn the_reference_pages_are_up_to_date() {
     let pages = [
         ("cli.md", page()),
         ("cli-bench.md", bench_page()),
+        ("cli-relay.md", relay_page()),
         ("cli-steps.md", steps_page()),
         ("cli-token.md", token_page()),
     ];

@@ -7,6 +7,7 @@ mod args;
 mod time;
 
 pub use args::TokenCommand;
+pub use time::length;
 
 use crate::cli::WhyNotArgs;
 use crate::failure::{About, Code, Failure};

@@ -1,0 +1,96 @@
+//! The arguments of `thalweg relay`.
+
+use crate::commands::token::length;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Debug, Subcommand)]
+pub enum RelayCommand {
+    /// Offer targets of this site to one other site, and print the code that it joins with
+    ///
+    /// Listens at one port, with TLS. The code is good for 10 minutes and for who comes first; from
+    /// then on both sides know each other for as long as the offer lasts, also after a cut. Targets are
+    /// named here, and the other site can reach no other address. Stays in the foreground; Ctrl-C ends it.
+    Offer(OfferArgs),
+    /// Join what another site offers, and open its targets as addresses of this host
+    ///
+    /// Dials out, one port, with TLS, through the proxy of HTTPS_PROXY where there is one. Each target that the
+    /// other site offers gets an address here, which is printed. After a cut it dials again by itself for as long as the
+    /// offer lasts. Stays in the foreground; Ctrl-C ends it.
+    Join(JoinArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "What the other site offers in its turn (thalweg relay join --expose NAME=ADDR) is \
+    opened here by --bind NAME=ADDR."
+)]
+pub struct OfferArgs {
+    /// Targets: a name, and the address that it leads to from here
+    #[arg(value_name = "NAME=ADDR")]
+    pub targets: Vec<String>,
+    /// Where to listen for the other site
+    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:443")]
+    pub listen: String,
+    /// The name or address of this host as the other site reaches it, with a port if that is another one
+    /// [default: this host's name]
+    #[arg(long, value_name = "HOST")]
+    pub name: Option<String>,
+    /// How long the offer lasts, as in 90m, 8h or 2d
+    #[arg(long = "for", value_name = "TIME", default_value = "8h", value_parser = length)]
+    pub lasts: Duration,
+    /// How many connections at once carry it, at most
+    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub streams: u8,
+    /// A certificate of your site and those that signed it, PEM, for who joins with --ca
+    /// [default: one that is made for this offer]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Its private key, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    pub both: BothArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The code is a secret for as long as it has not been used. Other users of this host see the \
+    command line: `-` takes it from standard input, and THALWEG_RELAY_CODE does without an argument."
+)]
+pub struct JoinArgs {
+    /// What the offer printed: CODE@HOST, or CODE@HOST:PORT; or - for a line of standard input
+    #[arg(
+        value_name = "CODE@HOST",
+        env = "THALWEG_RELAY_CODE",
+        hide_env_values = true
+    )]
+    pub code: String,
+    /// A target of this site that the other one may open: a name, and the address that it leads to from here
+    #[arg(long, value_name = "NAME=ADDR")]
+    pub expose: Vec<String>,
+    /// How many connections at once carry it [default: as many as the offer allows]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub streams: Option<u8>,
+    /// Verify the other site's certificate by the authorities in this file, too, PEM
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    #[command(flatten)]
+    pub both: BothArgs,
+}
+
+/// What either side may say.
+#[derive(Debug, Args)]
+pub struct BothArgs {
+    /// Where a target of the other site is opened here: NAME=ADDR, or ADDR for its only one
+    /// [default: for join, 127.0.0.1 and a port that is free]
+    #[arg(long, value_name = "[NAME=]ADDR")]
+    pub bind: Vec<String>,
+    /// The most that passes each way, as in 200Mbit, 1Gbit or 50MB (a second); the lower one of both sides counts
+    #[arg(long, value_name = "RATE", value_parser = super::rate::parse)]
+    pub rate: Option<u64>,
+    /// Print JSON, one value a line: addresses, and every 10 s what has passed
+    #[arg(long)]
+    pub json: bool,
+}
