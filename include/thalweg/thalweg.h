@@ -260,6 +260,18 @@ int32_t thalweg_driver_on_waiting(thalweg_driver *driver,
                                   void (*callback)(void *context, const char *text),
                                   void *context, thalweg_error *error);
 
+/*
+ * Has `callback(context, text)` called a minute before the credential of the
+ * driver ends, and again at its end; `text` names the file and what to do, has
+ * no secret, and is valid for the call. What was said before, as while the
+ * driver connected, is said at once, on this thread; the rest on the one that
+ * drives the network, where nothing of the driver may be waited for. In place
+ * of the callback before; NULL, the default, ends that.
+ */
+int32_t thalweg_driver_on_credential(thalweg_driver *driver,
+                                     void (*callback)(void *context, const char *text),
+                                     void *context, thalweg_error *error);
+
 /* The server's state, as JSON (docs/reference/status.md). Blocks. */
 int32_t thalweg_driver_status(thalweg_driver *driver, char **json, thalweg_error *error);
 

@@ -465,6 +465,12 @@ public:
         detail::call(thalweg_driver_on_waiting, handle_.get(), callback, context);
     }
 
+    /* Has `callback(context, text)` called when the credential ends: see thalweg_driver_on_credential. */
+    void onCredential(void (*callback)(void *context, const char *text), void *context = nullptr)
+    {
+        detail::call(thalweg_driver_on_credential, handle_.get(), callback, context);
+    }
+
     ThreadPool makeThreadPool(ThreadCount count) const { return ThreadPool(count); }
     ThreadPool defaultThreadPool() const { return ThreadPool(); }
 

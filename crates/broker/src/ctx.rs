@@ -11,6 +11,7 @@ use crate::ids::{
 };
 use crate::io::{Job, Output};
 use crate::options::NodeOptions;
+use crate::paused::Paused;
 use crate::random::Random;
 use crate::report::Line;
 use crate::timers::Timers;
@@ -41,8 +42,8 @@ pub(crate) struct Ctx {
     pub outgoing: Flow<u64>,
     /// Bytes of batches that wait for room, by connection.
     pub waiting_bytes: BTreeMap<LinkId, u64>,
-    /// Connections to which so much waits to be sent that nothing more is delivered.
-    pub backpressured: BTreeSet<LinkId>,
+    /// Connections on which nothing is delivered for now.
+    pub paused: Paused,
     pub dirty: Dirty,
     last_id: u64,
 }
@@ -72,7 +73,7 @@ impl Ctx {
             bulk: BTreeMap::new(),
             jobs: BTreeMap::new(),
             waiting_bytes: BTreeMap::new(),
-            backpressured: BTreeSet::new(),
+            paused: Paused::default(),
             dirty: Dirty::default(),
             last_id: 0,
         }

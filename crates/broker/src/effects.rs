@@ -3,13 +3,12 @@
 
 use crate::answer::{Answer, Delivery};
 use crate::coordinator::controller::ControlError;
-use crate::ids::{LinkId, PartitionKey, RequestId, SharedId, StorageId};
+use crate::ids::{LinkId, Membership, PartitionKey, RequestId, SharedId, StorageId};
 use crate::request::Request;
 use bytes::Bytes;
 use log::{DataPlace, EventData, Found, Storage, StorageError};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 use topic::{Definition, QueueOptions, Retention};
 use wire::message::Lease;
 use wire::record::{Gap, PartitionRecord, Position};
@@ -80,12 +79,7 @@ pub(crate) enum Effect {
     /// A partition takes nothing more, or is gone.
     Failed(StorageId, ErrorReply),
     /// A member of a group or queue joins by this request, on its connection.
-    MembershipBegun {
-        caller: RequestId,
-        id: SharedId,
-        member: MemberId,
-        session_timeout: Duration,
-    },
+    MembershipBegun(RequestId, Membership),
     /// The membership that this request began has ended. With an error its client is notified,
     /// unless it waits for the answer.
     MembershipEnded(RequestId, Option<ErrorReply>),

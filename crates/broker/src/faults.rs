@@ -7,6 +7,8 @@ pub enum Fault {
     Unauthorized,
     /// Let a connection go on whose credential is over.
     NeverExpires,
+    /// Serve a connection whose credential is over as before.
+    GraceServes,
     /// Acknowledge a batch as soon as it was taken.
     AckEarly,
     /// Show events before they are as durable as the topic promises.

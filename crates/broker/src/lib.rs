@@ -25,6 +25,7 @@ pub mod node;
 mod options;
 mod partition;
 mod partition_requests;
+mod paused;
 pub mod queue;
 mod random;
 mod read_data;

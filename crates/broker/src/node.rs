@@ -228,9 +228,13 @@ impl Node {
     }
 
     fn link_queued(&mut self, link: LinkId, bytes: u64) {
-        if !self.sessions.link_queued(link, bytes, &mut self.ctx) {
-            return;
+        if self.sessions.link_queued(link, bytes, &mut self.ctx) {
+            self.deliver_again(link);
         }
+    }
+
+    /// A connection takes deliveries again.
+    fn deliver_again(&mut self, link: LinkId) {
         let Some(session) = self.sessions.get(link) else {
             return;
         };
@@ -314,6 +318,7 @@ impl Node {
                 self.route();
             }
             Asked::Cancel => self.cancel(caller),
+            Asked::Deliveries => self.deliver_again(caller.link),
             Asked::Credit(bytes) => {
                 let session = self.sessions.get(caller.link);
                 let storage = session.and_then(|session| session.subscriptions.get(&caller.id));
@@ -665,17 +670,7 @@ impl Node {
                 let (letters, partitions, ctx) = self.letters();
                 letters.fail(storage, &error, partitions, ctx);
             }
-            Effect::MembershipBegun {
-                caller,
-                id,
-                member,
-                session_timeout,
-            } => {
-                let membership = Membership {
-                    shared: id,
-                    member,
-                    session_timeout,
-                };
+            Effect::MembershipBegun(caller, membership) => {
                 self.sessions
                     .begin_membership(caller, membership, &mut self.ctx);
             }

@@ -219,6 +219,33 @@ impl Request {
         }
     }
 
+    /// Whether it gives back what its client was given before, or keeps its place: no event is
+    /// taken or handed out for it.
+    pub(crate) fn gives_back(&self) -> bool {
+        use CoordinatorRequest as Coordinator;
+        match self {
+            Self::Partition(_, PartitionRequest::Unsubscribe(_)) | Self::Queue(..) => true,
+            Self::Coordinator(Coordinator::MoveCursors(_, moved)) => {
+                moved.how == CursorMove::Acknowledge
+            }
+            Self::Coordinator(request) => matches!(
+                request,
+                Coordinator::MoveMemberCursors(..)
+                    | Coordinator::Leave(..)
+                    | Coordinator::Release(..)
+            ),
+            Self::Steps(_, request) => matches!(
+                request,
+                StepsRequest::AttendRun(_)
+                    | StepsRequest::CloseRun(_)
+                    | StepsRequest::AttendReaders(_)
+                    | StepsRequest::ReleaseStep(_)
+                    | StepsRequest::LeaveReaders(_)
+            ),
+            Self::Partition(..) | Self::Describe(_) | Self::Status | Self::Shutdown => false,
+        }
+    }
+
     /// Bytes of events that it brings.
     pub(crate) fn payload_bytes(&self) -> u64 {
         match self {

@@ -6,6 +6,7 @@
 //! they are. What a request does is another object's; its answer comes back as an
 //! [`Effect`](crate::effects::Effect).
 
+mod connection;
 mod credential;
 mod decode;
 mod deferred;
@@ -14,25 +15,28 @@ mod encode;
 mod hello;
 mod request;
 
+pub(crate) use connection::{Session, Stage};
 pub(crate) use request::{OpenRequest, Work};
 
 use crate::answer::{Answer, ClientOutput, Delivery};
 use crate::coordinator::served_topic::Topics;
 use crate::ctx::Ctx;
 use crate::faults::Fault;
-use crate::identity::{self, Identity};
-use crate::ids::{LinkId, Membership, RequestId, StorageId};
+use crate::identity::Identity;
+use crate::ids::{LinkId, Membership, RequestId};
 use crate::io::{LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, Output};
+use crate::paused::Pause;
 use crate::refusal::{Refused, draining, malformed, refuse};
 use crate::request::{Call, ClientInput, Request};
 use crate::timers::Timer;
 use access::Trust;
-use credential::{Expiry, Next, Trusted, said_of};
+use connection::Language;
+use credential::{Expiry, Next, Trusted, authorize, said_of};
 use deferred::Deferred;
 use delayed::Delayed;
 use hello::{check_hello, check_names};
 use net::{Message, Peer, Received};
-use request::{Begin, Requests};
+use request::Begin;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -42,96 +46,6 @@ use wire::codec::Reader;
 use wire::frame::{FrameKind, HEARTBEAT_ANSWER, REQUEST_QUIET};
 use wire::message::*;
 use wire::{Codec, ErrorCode, ErrorReply, SessionId};
-
-/// One connection.
-pub(crate) struct Session {
-    pub peer: Peer,
-    pub stage: Stage,
-    language: Language,
-    since: Duration,
-    pub last_heard: Duration,
-    /// Whether a sign of life was asked for since something was heard.
-    asked: bool,
-    pub requests: Requests,
-    /// Subscriptions, and where each reads.
-    pub subscriptions: BTreeMap<u64, StorageId>,
-    /// By the ids of the requests that began them.
-    pub memberships: BTreeMap<u64, Membership>,
-    /// Whether members of this connection have fallen silent.
-    pub silent_members: bool,
-    /// The timer that is armed.
-    timer_at: Option<Duration>,
-    /// Produce payload that may be unanswered.
-    pub credit: u64,
-    /// What its client was told of the end of its credential.
-    expiry: Expiry,
-}
-
-/// In what a client is spoken to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Language {
-    /// Frames of Thalweg's own protocol.
-    Frames,
-    /// Another protocol: its listener is given what is to be said.
-    Foreign,
-}
-
-/// How far a connection has come.
-pub(crate) enum Stage {
-    /// Nothing was said yet.
-    New,
-    /// The client is known.
-    Open(Box<Identity>),
-    /// An error was sent and the connection is to end.
-    Closing,
-}
-
-impl Session {
-    fn new(peer: Peer, language: Language, now: Duration) -> Self {
-        Self {
-            peer,
-            stage: Stage::New,
-            language,
-            since: now,
-            last_heard: now,
-            asked: false,
-            requests: Requests::default(),
-            subscriptions: BTreeMap::new(),
-            memberships: BTreeMap::new(),
-            silent_members: false,
-            timer_at: None,
-            credit: 0,
-            expiry: Expiry::default(),
-        }
-    }
-
-    /// Who its client is, once that is known.
-    pub fn identity(&self) -> Option<&Identity> {
-        match &self.stage {
-            Stage::Open(identity) => Some(identity),
-            Stage::New | Stage::Closing => None,
-        }
-    }
-
-    fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Open(_))
-    }
-
-    /// A partition takes a request on. Returns what the connection was granted of unanswered
-    /// bytes.
-    pub fn begin_work(&mut self, id: u64, work: Work) -> u64 {
-        self.requests.begin_work(id, work);
-        self.credit
-    }
-
-    /// Silence after which a sign of life is asked for: early enough for a
-    /// member that has less time than its connection.
-    fn patience(&self, heartbeat: Duration) -> Duration {
-        let members = self.memberships.values();
-        let members = members.map(|membership| membership.session_timeout / 3);
-        members.fold(heartbeat, Duration::min)
-    }
-}
 
 /// What is to be known of a message before it is looked at.
 pub(crate) struct Heard {
@@ -152,6 +66,8 @@ pub(crate) enum Asked {
     Cancel,
     /// A subscription may be delivered so many bytes more.
     Credit(u64),
+    /// The connection takes deliveries again.
+    Deliveries,
 }
 
 /// All connections.
@@ -351,7 +267,7 @@ impl Sessions {
         if session.credit > 0 {
             ctx.data.revoke(session.credit);
         }
-        ctx.backpressured.remove(&link);
+        ctx.paused.forget(link);
         self.delayed.forget(link, ctx);
         Some(session)
     }
@@ -360,9 +276,9 @@ impl Sessions {
     /// deliveries again, after so many waited that it took none.
     pub fn link_queued(&mut self, link: LinkId, bytes: u64, ctx: &mut Ctx) -> bool {
         if bytes > LINK_QUEUED_BYTES_HIGH && self.links.contains_key(&link) {
-            ctx.backpressured.insert(link);
+            ctx.paused.begin(link, Pause::Queued);
         }
-        bytes <= LINK_QUEUED_BYTES_LOW && ctx.backpressured.remove(&link)
+        bytes <= LINK_QUEUED_BYTES_LOW && ctx.paused.end(link, Pause::Queued)
     }
 
     /// Something has come on a connection; a heartbeat is no answer to one. `None` if the
@@ -455,7 +371,7 @@ impl Sessions {
                 self.heartbeat(link, message.flags, ctx);
                 Ok(None)
             }
-            FrameKind::Authenticate => self.renew(link, &message, ctx).map(|()| None),
+            FrameKind::Authenticate => self.renew(link, &message, ctx),
             FrameKind::GoAway => Ok(None),
             kind => Err(unexpected(kind, "after")),
         }
@@ -551,13 +467,9 @@ impl Sessions {
         topics: &Topics,
         ctx: &Ctx,
     ) -> Result<(), Refused> {
-        if ctx.planted(Fault::Unauthorized) && request.method() == Method::ReadData {
-            return Ok(());
-        }
         // A connection that is gone waits for no answer.
-        self.identity(link).map_or(Ok(()), |identity| {
-            identity::authorize(identity, request, topics, ctx.now)
-        })
+        self.identity(link)
+            .map_or(Ok(()), |identity| authorize(identity, request, topics, ctx))
     }
 
     /// A client says who it is.
@@ -620,22 +532,29 @@ impl Sessions {
     }
 
     /// A client presents another credential. One that does not count leaves the present one.
-    fn renew(&mut self, link: LinkId, message: &Received, ctx: &mut Ctx) -> Result<(), Refused> {
+    fn renew(
+        &mut self,
+        link: LinkId,
+        message: &Received,
+        ctx: &mut Ctx,
+    ) -> Result<Option<Asked>, Refused> {
         let asked = Authenticate::from_bytes("authenticate", &message.head).map_err(malformed)?;
         let Some(session) = self.links.get_mut(&link) else {
-            return Ok(());
+            return Ok(None);
         };
         let Stage::Open(identity) = &mut session.stage else {
-            return Ok(());
+            return Ok(None);
         };
         let renewed = self.trusted.renew(identity, &asked, &session.peer, ctx);
+        let mut goes_on = false;
         if renewed.is_ok() {
             session.expiry = Expiry::default();
+            goes_on = ctx.paused.end(link, Pause::Expired);
         }
         let refused = renewed.err().map(|error| error.message);
         self.say_how_long(link, refused.unwrap_or_default(), ctx);
         self.arm(link, ctx);
-        Ok(())
+        Ok(goes_on.then_some(Asked::Deliveries))
     }
 
     /// Says how long the credential of a connection is good.
@@ -656,7 +575,11 @@ impl Sessions {
         let Stage::Open(identity) = &session.stage else {
             return false;
         };
-        match session.expiry.look(&identity.access, ctx) {
+        let next = session.expiry.look(&identity.access, ctx);
+        if session.expiry == Expiry::Come && !ctx.planted(Fault::GraceServes) {
+            ctx.paused.begin(link, Pause::Expired);
+        }
+        match next {
             Next::Nothing => false,
             Next::Say if session.language == Language::Foreign => false,
             Next::Say => {

@@ -8,6 +8,7 @@ mod access;
 mod chaos;
 mod controllers;
 mod dead_letters;
+mod expiry;
 mod farm;
 mod group_storm;
 mod groups;

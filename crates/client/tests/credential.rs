@@ -4,7 +4,7 @@ use crate::world::{World, options};
 use bytes::Bytes;
 use client::*;
 use std::time::Duration;
-use wire::message::ACCESS_TOKEN;
+use wire::message::{ACCESS_TOKEN, Method};
 use wire::{Codec, ErrorCode, ErrorReply};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -128,6 +128,65 @@ fn an_expired_credential_is_an_error_at_first_and_waited_for_later() {
     world.server.hello_error = None;
     world.run_until(30 * SECOND, |_| false);
     assert_eq!(presented(&world).last(), Some(&"second"));
+}
+
+#[test]
+fn a_call_waits_for_another_credential_up_to_its_deadline_however_short() {
+    for (timeout, is_answered) in [(SECOND / 2, false), (3 * SECOND, true)] {
+        let options = DriverOptions {
+            request_timeout: timeout,
+            ..options()
+        };
+        let mut world = World::with(options);
+        world.topic(1);
+        let expired = ErrorReply::retryable(ErrorCode::CredentialExpired, 1000, "expired at noon");
+        world.server.refuse(Method::DescribeTopic, expired);
+        let began = world.now();
+        let call = world.driver.begin_describe_topic("events");
+        let outcome = world.wait(call);
+        if is_answered {
+            outcome.unwrap();
+            continue;
+        }
+        let error = outcome.map(|_| ()).unwrap_err();
+        assert_eq!(error.code(), Some(ErrorCode::CredentialExpired), "{error}");
+        assert!(world.now() >= began + timeout);
+    }
+}
+
+#[test]
+fn a_short_life_is_read_again_in_time() {
+    let mut world = world("first");
+    world.server.credential_ms = Some(3000);
+    connect(&mut world).unwrap();
+    world.credential = Some(Bytes::from_static(b"second"));
+    world.run_until(2500 * SECOND / 1000, |world| {
+        world.server.presented.len() == 2
+    });
+    assert_eq!(presented(&world), ["first", "second"]);
+}
+
+#[test]
+fn a_credential_that_was_good_and_is_being_replaced_is_tried_again_for_a_while() {
+    let refused = || {
+        let error = ErrorReply::fatal(ErrorCode::NotAuthenticated, "half a token");
+        Some(Bytes::from(error.to_bytes()))
+    };
+    for is_mended in [true, false] {
+        let mut world = world("first");
+        connect(&mut world).unwrap();
+        world.server.hello_error = refused();
+        world.credential = Some(Bytes::from_static(b"sec"));
+        world.server.cut();
+        world.run_until(SECOND, |_| false);
+        assert!(!world.ended);
+        if is_mended {
+            world.server.hello_error = None;
+            world.credential = Some(Bytes::from_static(b"second"));
+        }
+        world.run_until(5 * SECOND, |_| false);
+        assert_eq!(world.ended, !is_mended);
+    }
 }
 
 #[test]

@@ -15,11 +15,45 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a turn waits for something to do when nobody says.
 const TURN_MAX: Duration = Duration::from_secs(3600);
 
-/// A function of the user's that hears what pulls without a deadline wait for.
+/// A function of the user's that hears something, and what it is called with.
 #[derive(Clone, Copy)]
-struct OnWaiting {
+struct Listener {
     call: extern "C" fn(*mut c_void, *const c_char),
     context: UserPointer,
+}
+
+/// Whom the program has named to hear of the end of its credential, and what was said last.
+#[derive(Default)]
+struct CredentialNews {
+    listener: Option<Listener>,
+    last: Option<CString>,
+}
+
+impl CredentialNews {
+    /// The program hears it, without the lock: it may listen anew.
+    fn say(news: &Mutex<Self>, text: CString) {
+        let told = {
+            let mut news = lock(news);
+            news.last = Some(text.clone());
+            news.listener
+        };
+        if let Some(told) = told {
+            (told.call)(told.context.0, text.as_ptr());
+        }
+    }
+
+    /// From now on this function hears, and at once what was said before it was there, as while the
+    /// driver connected.
+    fn listen(news: &Mutex<Self>, told: Option<Listener>) {
+        let missed = {
+            let mut news = lock(news);
+            news.listener = told;
+            news.last.clone()
+        };
+        if let (Some(told), Some(text)) = (told, missed) {
+            (told.call)(told.context.0, text.as_ptr());
+        }
+    }
 }
 
 /// What all handles of a driver hold on to.
@@ -32,7 +66,8 @@ pub struct Connection {
     consumers: Mutex<Vec<Weak<client::Consumer>>>,
     /// Who is to leave its queue before the end.
     queues: Mutex<Vec<Weak<client::QueueConsumer>>>,
-    on_waiting: Arc<Mutex<Option<OnWaiting>>>,
+    on_waiting: Arc<Mutex<Option<Listener>>>,
+    credential_news: Arc<Mutex<CredentialNews>>,
 }
 
 /// `thalweg_driver`.
@@ -67,7 +102,7 @@ impl Connection {
         mut options: DriverOptions,
         server: Option<Server>,
     ) -> Result<Arc<Self>, Failure> {
-        let on_waiting: Arc<Mutex<Option<OnWaiting>>> = Arc::default();
+        let on_waiting: Arc<Mutex<Option<Listener>>> = Arc::default();
         let told = on_waiting.clone();
         options.on_waiting = Some(Arc::new(move |waiting: &client::Waiting| {
             let told = *lock(&told);
@@ -76,10 +111,17 @@ impl Connection {
                 (told.call)(told.context.0, text.as_ptr());
             }
         }));
+        let credential_news: Arc<Mutex<CredentialNews>> = Arc::default();
+        let news = credential_news.clone();
+        options.on_credential = Some(Arc::new(move |ends: &client::CredentialEnds| {
+            let text = CString::new(ends.to_string().replace('\0', " "));
+            CredentialNews::say(&news, text.expect("there is no zero in it"));
+        }));
         let client = client::Driver::connect(endpoint, options)?;
         Ok(Arc::new(Self {
             client,
             on_waiting,
+            credential_news,
             server: Mutex::new(server),
             generation: ::memory::fork::generation(),
             consumers: Mutex::default(),
@@ -256,10 +298,29 @@ pub extern "C" fn thalweg_driver_on_waiting(
 ) -> i32 {
     guard(error, || {
         let connection = &given("driver", driver)?.connection;
-        *lock(&connection.on_waiting) = callback.map(|call| OnWaiting {
+        *lock(&connection.on_waiting) = callback.map(|call| Listener {
             call,
             context: UserPointer(context),
         });
+        Ok(())
+    })
+}
+
+/// Has a function hear that the credential ends.
+#[unsafe(no_mangle)]
+pub extern "C" fn thalweg_driver_on_credential(
+    driver: Option<&Driver>,
+    callback: Option<extern "C" fn(*mut c_void, *const c_char)>,
+    context: *mut c_void,
+    error: ErrorOut<'_>,
+) -> i32 {
+    guard(error, || {
+        let connection = &given("driver", driver)?.connection;
+        let told = callback.map(|call| Listener {
+            call,
+            context: UserPointer(context),
+        });
+        CredentialNews::listen(&connection.credential_news, told);
         Ok(())
     })
 }
@@ -308,4 +369,34 @@ pub extern "C" fn thalweg_driver_status(
 #[unsafe(no_mangle)]
 pub extern "C" fn thalweg_driver_free(driver: Option<Box<Driver>>) {
     quietly(|| drop(driver));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    extern "C" fn keep(context: *mut c_void, text: *const c_char) {
+        // SAFETY: both are of the test below, for the call.
+        let (kept, text) =
+            unsafe { (&*context.cast::<Mutex<Vec<String>>>(), CStr::from_ptr(text)) };
+        lock(kept).push(text.to_str().unwrap().to_owned());
+    }
+
+    #[test]
+    fn who_listens_late_hears_what_was_said_before() {
+        let kept = Mutex::new(Vec::<String>::new());
+        let news = Mutex::<CredentialNews>::default();
+        let told = || Listener {
+            call: keep,
+            context: UserPointer((&raw const kept).cast_mut().cast()),
+        };
+        CredentialNews::listen(&news, Some(told()));
+        CredentialNews::listen(&news, None);
+        CredentialNews::say(&news, c"soon".to_owned());
+        assert!(lock(&kept).is_empty());
+        CredentialNews::listen(&news, Some(told()));
+        CredentialNews::say(&news, c"over".to_owned());
+        assert_eq!(*lock(&kept), ["soon", "over"]);
+    }
 }

@@ -82,7 +82,7 @@ impl Subscription {
 
     /// Delivers and reads on, as far as that goes now.
     fn advance(&mut self, caller: RequestId, store: &mut Store, ctx: &mut Ctx) {
-        if ctx.backpressured.contains(&caller.link) {
+        if ctx.paused.contains(caller.link) {
             if let Some(staged) = &mut self.staged {
                 staged.have_waited = true;
             }

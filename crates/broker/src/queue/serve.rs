@@ -189,7 +189,7 @@ impl Serving {
         // One that has nothing gets an event of any size; one without a prefetch
         // finishes what it has.
         let wants = prefetch.events > 0 && (enough || candidate.has_nothing);
-        (wants && !lent.ctx.backpressured.contains(&caller.link)).then_some(candidate)
+        (wants && !lent.ctx.paused.contains(caller.link)).then_some(candidate)
     }
 
     /// Whether a member is among those that have room.

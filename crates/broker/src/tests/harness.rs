@@ -159,6 +159,7 @@ impl Ground {
             drained: false,
             is_quiet: false,
             leader_epoch: 0,
+            token: None,
             next: 0,
         })
     }
@@ -207,6 +208,8 @@ pub struct World {
     pub is_quiet: bool,
     /// What requests name; 0 is unknown.
     pub leader_epoch: u32,
+    /// What clients show from now on, in place of the server's token.
+    pub token: Option<access::Token>,
     next: u64,
 }
 
@@ -398,9 +401,17 @@ impl World {
     }
 
     pub fn connect(&mut self) -> LinkId {
-        let link = self.connect_as(Peer::default(), hello());
-        let last = self.links[&link].inbox.last().unwrap();
-        assert_eq!(last.kind, FrameKind::Welcome, "{:?}", self.error(link, 0));
+        let hello = match &self.token {
+            Some(token) => Hello {
+                mechanism: ACCESS_TOKEN.into(),
+                proof: token.to_text().into(),
+                ..hello()
+            },
+            None => hello(),
+        };
+        let link = self.connect_as(Peer::default(), hello);
+        let first = self.links[&link].inbox.first().unwrap();
+        assert_eq!(first.kind, FrameKind::Welcome, "{:?}", self.error(link, 0));
         link
     }
 

@@ -5,6 +5,7 @@ use crate::coordinator::served_topic::{Slot, Topic};
 use crate::coordinator::table::TopicEntry;
 use crate::ids::{LinkId, RequestId, StorageId};
 use crate::partition::Partition;
+use crate::paused::Pause;
 use crate::session::{Session, Stage};
 use serde_json::{Value, json};
 use wire::record::{PartitionRecord, ProducerRecord};
@@ -40,7 +41,7 @@ impl View<'_> {
             "requests": session.requests.len(),
             "produce_credit_bytes": session.credit,
             "unanswered_bytes": session.requests.unanswered_bytes,
-            "above_high_watermark": self.ctx.backpressured.contains(&link),
+            "above_high_watermark": self.ctx.paused.is_for(link, Pause::Queued),
             "memberships": session.memberships.len(),
         })
     }

@@ -35,6 +35,9 @@ struct Call {
     id: Option<u64>,
     /// Not before this: the server asked for it.
     retry_at: Option<Duration>,
+    /// Why it was refused last, if that was for the credential: another one may come up to the
+    /// deadline, however short.
+    expired: Option<ErrorReply>,
 }
 
 /// Whether asking twice does the same as asking once, so that a request whose
@@ -115,6 +118,7 @@ impl Calls {
             lent: Vec::new(),
             id: None,
             retry_at: None,
+            expired: None,
         };
         self.calls.insert(key, call);
         self.send(wire, key);
@@ -155,6 +159,7 @@ impl Calls {
             },
         );
         call.id = Some(id);
+        call.expired = None;
         self.sent.insert(id, key);
     }
 
@@ -186,6 +191,14 @@ impl Calls {
         call.id = None;
         call.take_back(wire);
         match outcome {
+            Err(error) if error.code == ErrorCode::CredentialExpired && error.retryable => {
+                if call.may_retry(wire.now(), &error) {
+                    let at = call.retry_at.expect("set where a retry is allowed");
+                    wire.context.arm(at, Timer::Call(key));
+                }
+                call.expired = Some(error);
+                None
+            }
             Err(error) if call.is_for_now(&error) && call.may_retry(wire.now(), &error) => {
                 let at = call.retry_at.expect("set where a retry is allowed");
                 wire.context.arm(at, Timer::Call(key));
@@ -215,12 +228,22 @@ impl Calls {
             }
             return None;
         }
-        let call = self.give_up(wire, key);
+        let mut call = self.give_up(wire, key);
+        let why = match call.expired.take() {
+            None => wire.context.mailbox.liveness.describe(wire.now()),
+            Some(error) if is_of_steps(call.request.method) => {
+                format!("the server refuses for now: {error}")
+            }
+            Some(error) => {
+                let seek = self.over(wire, &call);
+                call.end(Err(ClientError::Server(error)));
+                return seek;
+            }
+        };
         let what = format!(
-            "{} ({:.1} s); {}",
+            "{} ({:.1} s); {why}",
             call.request.what,
             call.request.timeout.as_secs_f64(),
-            wire.context.mailbox.liveness.describe(wire.now())
         );
         let seek = self.over(wire, &call);
         call.end(Err(ClientError::Timeout { what }));

@@ -371,9 +371,14 @@ impl Connection {
     }
 
     /// The server does not take the token. The one of an address stays what it
-    /// is; the one of a group file may be a stale file's, which is read again.
+    /// is; the one of a group file may be a stale file's, which is read again, and so may
+    /// a credential's be that was good before: it is being replaced.
     fn token_refused(&mut self, context: &mut Context, address: &str, error: ErrorReply) {
-        if matches!(self.endpoint, Endpoint::Address { .. }) || self.credential.is_some() {
+        let stays = match &self.credential {
+            Some(_) => !self.was_up,
+            None => matches!(self.endpoint, Endpoint::Address { .. }),
+        };
+        if stays {
             self.is_final = true;
         } else if self.token_refused_since.is_none() {
             self.token_refused_since = Some(context.now);

@@ -13,6 +13,9 @@ use wire::message::{ACCESS_TOKEN, Authenticate, Authenticated};
 /// How soon the file is read again at the earliest.
 const AGAIN: Duration = Duration::from_secs(5);
 
+/// As [`AGAIN`], where a life is short, or over: everything waits for another one.
+const AGAIN_OVER: Duration = Duration::from_secs(1);
+
 /// With so little left it is said; the server tells of it then.
 const WARNING: Duration = Duration::from_secs(60);
 
@@ -49,7 +52,7 @@ impl Credential {
     }
 
     /// The server says how long it is good. The file is looked at when two thirds of that are
-    /// over, and then again and again. Gives what is to be said if little is left, once, and at
+    /// over, and then again and again; at once when it is over. Gives what is to be said if little is left, once, and at
     /// the end.
     pub fn good_for(
         &mut self,
@@ -62,13 +65,16 @@ impl Credential {
         }
         let left = Duration::from_millis(said.expires_in_ms);
         self.expires_at = Some(context.now.saturating_add(left));
-        self.look_again(context, left * 2 / 3);
         let warned = match left {
             Duration::ZERO => Warned::Over,
             left if left <= WARNING => Warned::Soon,
             _ => Warned::No,
         };
         let is_news = warned > std::mem::replace(&mut self.warned, warned);
+        match (warned, is_news) {
+            (Warned::Over, true) => self.look_at(context, context.now),
+            _ => self.look_again(context, left, left * 2 / 3),
+        }
         is_news.then(|| CredentialEnds {
             path: self.path.clone(),
             left,
@@ -76,8 +82,14 @@ impl Credential {
         })
     }
 
-    fn look_again(&mut self, context: &mut Context, after: Duration) {
-        let at = context.now.saturating_add(after.max(AGAIN));
+    /// Of a file that is good for `left`.
+    fn look_again(&mut self, context: &mut Context, left: Duration, after: Duration) {
+        // A short life is over before that.
+        let least = AGAIN.min(left * 2 / 3).max(AGAIN_OVER);
+        self.look_at(context, context.now.saturating_add(after.max(least)));
+    }
+
+    fn look_at(&mut self, context: &mut Context, at: Duration) {
         self.renew_at = Some(at);
         context.arm(at, Timer::Connection);
     }
@@ -87,7 +99,7 @@ impl Credential {
     pub fn renew(&mut self, wire: &mut Wire<'_>, result: Result<Bytes, String>) {
         let left = self.expires_at.unwrap_or_default();
         let left = left.saturating_sub(wire.now());
-        self.look_again(wire.context, left / 3);
+        self.look_again(wire.context, left, left / 3);
         match result {
             Ok(text) if text != self.text => {
                 self.text = text.clone();

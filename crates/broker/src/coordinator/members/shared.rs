@@ -15,7 +15,7 @@ use crate::coordinator::table::SharedEntry;
 use crate::ctx::Ctx;
 use crate::effects::{Effect, QueueNotice};
 use crate::faults::Fault;
-use crate::ids::{LinkId, RequestId, SharedId};
+use crate::ids::{LinkId, Membership, RequestId, SharedId};
 use crate::refusal::{Refused, refuse};
 use crate::timers::Timer;
 use std::collections::{BTreeMap, BTreeSet};
@@ -355,12 +355,13 @@ impl Shared {
         if before.as_ref().is_none_or(|before| before.record != record) {
             records.push(Record::Member(record));
         }
-        lent.ctx.effects.push_back(Effect::MembershipBegun {
-            caller,
-            id: self.id,
+        let membership = Membership {
+            shared: self.id,
             member: join.member,
             session_timeout,
-        });
+        };
+        let begun = Effect::MembershipBegun(caller, membership);
+        lent.ctx.effects.push_back(begun);
         let Some(before) = before else {
             return;
         };
