@@ -272,14 +272,25 @@ impl ProducerShared {
             metadata,
             ..SelectorInput::default()
         };
-        self.enqueue(&parts, Vec::new(), None, input, checked.steps)
+        let at_budget = self.options.at_budget;
+        self.enqueue(
+            &parts,
+            (Vec::new(), None),
+            input,
+            (checked.steps, at_budget),
+        )
     }
 
-    /// Adds an event.
-    pub fn push(&self, event: Event<'_>) -> Result<PushFuture, ClientError> {
+    /// Adds an event; at the budget it does what `at_budget` says.
+    pub fn push(&self, event: Event<'_>, at_budget: AtBudget) -> Result<PushFuture, ClientError> {
         let mut serialized = Vec::new();
         let checked = self.check(event.metadata, &mut serialized)?;
-        self.push_checked(&event, checked, &self.lent(&event))
+        self.push_checked(&event, checked, &self.lent(&event), at_budget)
+    }
+
+    /// What a push does at the budget, unless it is told otherwise.
+    pub fn at_budget(&self) -> AtBudget {
+        self.options.at_budget
     }
 
     /// What the data of an event is now, if its producer is to notice a change.
@@ -297,6 +308,7 @@ impl ProducerShared {
         event: &Event<'_>,
         checked: Checked<'_>,
         lent: &[Arc<Lent>],
+        at_budget: AtBudget,
     ) -> Result<PushFuture, ClientError> {
         let headers = (!event.headers.is_empty()).then(|| Headers::bytes_of(event.headers));
         let data_bytes = event.data_bytes();
@@ -344,7 +356,7 @@ impl ProducerShared {
             if !event.copied.is_empty() {
                 // Before it is copied, so that copies are within the budget. Not
                 // under the lock: others push meanwhile.
-                reservation = Some(self.reserve_or_wait(cost_of(&parts))?);
+                reservation = Some(self.reserve_or_wait(cost_of(&parts), at_budget)?);
                 pieces.push(Piece {
                     bytes: self.copy(event.copied),
                     lent: None,
@@ -356,7 +368,8 @@ impl ProducerShared {
             requested: event.partition,
             metadata: event.metadata,
         };
-        self.enqueue(&parts, pieces, reservation, input, checked.steps)
+        let held = (pieces, reservation);
+        self.enqueue(&parts, held, input, (checked.steps, at_budget))
     }
 
     /// Validates and serializes metadata, into `out` unless it stays as it is.
@@ -439,10 +452,9 @@ impl ProducerShared {
     fn enqueue(
         &self,
         parts: &EventParts<'_>,
-        pieces: Vec<Piece>,
-        reserved: Option<Reservation>,
+        (pieces, reserved): (Vec<Piece>, Option<Reservation>),
         input: SelectorInput<'_>,
-        steps: u64,
+        (steps, at_budget): (u64, AtBudget),
     ) -> Result<PushFuture, ClientError> {
         let inline = inline_bytes(parts);
         let external = parts.external_bytes.unwrap_or(0);
@@ -473,7 +485,7 @@ impl ProducerShared {
                 Ok(reservation) => extra = Some(reservation),
                 Err(_) => {
                     let reservation;
-                    (queue, reservation) = self.wait_for_space(queue, cost)?;
+                    (queue, reservation) = self.wait_for_space(queue, cost, at_budget)?;
                     extra = Some(reservation);
                 }
             }
@@ -607,11 +619,11 @@ impl ProducerShared {
     }
 
     /// Reserves all that an event costs, or does what the policy says.
-    fn reserve_or_wait(&self, cost: u64) -> Result<Reservation, ClientError> {
+    fn reserve_or_wait(&self, cost: u64, at_budget: AtBudget) -> Result<Reservation, ClientError> {
         if let Ok(reservation) = self.budget.try_reserve(cost) {
             return Ok(reservation);
         }
-        let (queue, reservation) = self.wait_for_space(self.lock(), cost)?;
+        let (queue, reservation) = self.wait_for_space(self.lock(), cost, at_budget)?;
         drop(queue);
         Ok(reservation)
     }
@@ -622,12 +634,13 @@ impl ProducerShared {
         &'a self,
         mut queue: MutexGuard<'a, Queue>,
         cost: u64,
+        at_budget: AtBudget,
     ) -> Result<(MutexGuard<'a, Queue>, Reservation), ClientError> {
         for lane in &mut queue.partitions {
             lane.close_open();
         }
         self.notify(queue, true);
-        let reservation = match self.options.at_budget {
+        let reservation = match at_budget {
             AtBudget::Fail => self.budget.try_reserve(cost)?,
             AtBudget::Block(timeout) => {
                 let full = |error| ClientError::Timeout {

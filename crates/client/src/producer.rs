@@ -95,7 +95,7 @@ impl Open {
         )?);
         let threads = match options.threads {
             0 => None,
-            _ => Some(Threads::start(&shared, options.at_budget, share_bytes / 4)?),
+            _ => Some(Threads::start(&shared, share_bytes / 4)?),
         };
         session.register(&shared, threads.as_ref());
         let promise = Promise::new(&session.mailbox);
@@ -175,10 +175,23 @@ impl Producer {
     /// - [`ClientError::Budget`] or [`ClientError::Timeout`] at the budget;
     /// - what the producer has failed with, if it has.
     pub fn push(&self, event: Event<'_>) -> Result<PushFuture, ClientError> {
+        self.push_or(event, self.options.at_budget)
+    }
+
+    /// [`Producer::push`], which at the budget does what `at_budget` says. With
+    /// [`AtBudget::Fail`] it never blocks.
+    ///
+    /// # Errors
+    /// As [`Producer::push`].
+    pub fn push_or(
+        &self,
+        event: Event<'_>,
+        at_budget: AtBudget,
+    ) -> Result<PushFuture, ClientError> {
         let open = self.open()?;
         match &open.threads {
-            None => open.shared.push(event),
-            Some(threads) => threads.push(&open.shared, &event),
+            None => open.shared.push(event, at_budget),
+            Some(threads) => threads.push(&open.shared, &event, at_budget),
         }
     }
 
@@ -191,7 +204,10 @@ impl Producer {
         let open = self.open()?;
         match &open.threads {
             None => open.shared.push_metadata(metadata),
-            Some(threads) => threads.push(&open.shared, &Event::new(metadata)),
+            Some(threads) => {
+                let at_budget = self.options.at_budget;
+                threads.push(&open.shared, &Event::new(metadata), at_budget)
+            }
         }
     }
 

@@ -27,7 +27,6 @@ const JOB_OVERHEAD_BYTES: u64 = 256;
 /// What the threads of one producer share.
 pub(crate) struct Threads {
     ordering: Ordering,
-    at_budget: AtBudget,
     budget: Budget,
     state: Mutex<State>,
     /// Signalled when there is a job, or there will be no more.
@@ -85,12 +84,10 @@ impl Threads {
     /// Starts the threads of a producer. `budget_bytes` is what jobs may hold.
     pub fn start(
         producer: &Arc<ProducerShared>,
-        at_budget: AtBudget,
         budget_bytes: u64,
     ) -> Result<Arc<Self>, ClientError> {
         let threads = Arc::new(Self {
             ordering: producer.options.ordering,
-            at_budget,
             budget: Budget::new("the part of budget_bytes for threads", budget_bytes),
             state: Mutex::default(),
             work: Condvar::new(),
@@ -116,6 +113,7 @@ impl Threads {
         &self,
         producer: &ProducerShared,
         event: &Event<'_>,
+        at_budget: AtBudget,
     ) -> Result<PushFuture, ClientError> {
         if let Some(failure) = producer.failure() {
             return Err(failure);
@@ -125,7 +123,7 @@ impl Threads {
         let key_bytes = event.key.map_or(0, <[u8]>::len);
         let bytes = event.metadata.len() + header_bytes + key_bytes;
         let cost = bytes as u64 + event.data_bytes() + JOB_OVERHEAD_BYTES;
-        let reservation = match self.at_budget {
+        let reservation = match at_budget {
             AtBudget::Fail => self.budget.try_reserve(cost)?,
             AtBudget::Block(timeout) => {
                 let full = |error: memory::BudgetError| ClientError::Timeout {
@@ -346,7 +344,8 @@ fn put(producer: &ProducerShared, done: Done) {
             Serialized::AsItIs => &job.metadata[..],
             Serialized::To(bytes) => bytes,
         };
-        producer.push_checked(&event, Checked { metadata, steps }, &job.lent)
+        let checked = Checked { metadata, steps };
+        producer.push_checked(&event, checked, &job.lent, producer.at_budget())
     });
     let promise = job.promise;
     match pushed {
