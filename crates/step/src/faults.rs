@@ -19,6 +19,8 @@ pub enum Fault {
     CloseWithoutDeadline,
     /// Give up parts that a writer holds before readers have released them.
     FreeUnreleased,
+    /// Send nothing of what a writer that leaves still holds: its time is up at once.
+    SendNothingLeft,
 }
 
 #[cfg(any(test, feature = "testing"))]

@@ -3,7 +3,8 @@
 //! ```text
 //!           wanted, or the writer leaves              acknowledged
 //!   Kept ────────────────────────────────► Sending ─────────────────► gone: the server has it
-//!    │                                        │ fails: Kept again, and asked for again
+//!    │                                        │ fails, or there is no room on the way: Kept again,
+//!    │                                        │ and asked for again
 //!    └── dropped, retention took it, or it is released and the room is needed ──► gone
 //! ```
 //!
@@ -12,7 +13,7 @@
 use crate::error::StepError;
 use crate::faults::{Fault, planted};
 use bytes::Bytes;
-use client::{Answered, ClientError, Event, Producer, TopicHandle};
+use client::{Answered, AtBudget, ClientError, Event, Producer, TopicHandle};
 use memory::Deadline;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,6 +24,8 @@ use wire::{Codec, Rank, Run, Step};
 
 /// How long what has failed is not tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// How long what found no room on the way is not tried again.
+const NO_ROOM_RETRY_AFTER: Duration = Duration::from_millis(10);
 
 /// Where the data of a part that is here goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,6 +161,18 @@ impl Held {
         self.0.lock().has_room(bytes, self.0.bytes_max)
     }
 
+    /// That the run is over for the rank, if nothing can be sent any more.
+    pub fn lost(&self) -> Option<StepError> {
+        let Life::Failed(error) = &self.0.lock().life else {
+            return None;
+        };
+        let rank = self.0.rank;
+        Some(StepError::RunEnded {
+            run: self.0.run,
+            reason: format!("rank {rank} can send nothing more of what it keeps: {error}"),
+        })
+    }
+
     /// Keeps a part, which is about to be announced.
     pub fn keep(&self, step: Step, data: Vec<Bytes>, bytes: u64) {
         let mut kept = self.0.lock();
@@ -179,7 +194,8 @@ impl Held {
             let steps = kept.parts.keys().copied();
             steps.filter(|step| *step >= kept.released_before).collect()
         };
-        for step in &left {
+        let sends = !planted(Fault::SendNothingLeft);
+        for step in left.iter().filter(|_| sends) {
             self.0.clone().send(*step);
         }
         let mut kept = self.0.lock();
@@ -187,11 +203,11 @@ impl Held {
             if let Life::Failed(error) = &kept.life {
                 return Err(error.clone().into());
             }
-            if deadline.has_passed() {
+            if deadline.has_passed() || !sends {
                 let what = format!("held parts to be sent: {}", kept.describe(self.0.bytes_max));
                 return Err(ClientError::Timeout { what }.into());
             }
-            let wait = deadline.left().min(RETRY_AFTER);
+            let wait = deadline.left().min(NO_ROOM_RETRY_AFTER);
             let waited = self.0.changed.wait_timeout(kept, wait);
             kept = waited.unwrap_or_else(PoisonError::into_inner).0;
             let failed = left.iter().find(|step| {
@@ -353,15 +369,18 @@ impl Shared {
                     kept.learn(&wanted);
                     drop(kept);
                     self.changed.notify_all();
-                    for step in wanted.steps {
-                        self.clone().send(step);
+                    // All of them: a short part finds room where a long one does not.
+                    let wanted = wanted.steps.into_iter();
+                    let unsent = wanted.filter(|step| !self.clone().send(*step));
+                    if unsent.count() > 0 {
+                        self.wait_for_change(NO_ROOM_RETRY_AFTER);
                     }
                 }
                 // What it is to say has changed.
                 Err(ClientError::Cancelled) => {}
                 Err(error) if error.is_retryable() || error.is_timeout() => {
-                    let waited = self.changed.wait_timeout(kept, RETRY_AFTER);
-                    drop(waited.unwrap_or_else(PoisonError::into_inner));
+                    drop(kept);
+                    self.wait_for_change(RETRY_AFTER);
                 }
                 Err(error) => {
                     kept.life = Life::Failed(error);
@@ -372,13 +391,20 @@ impl Shared {
         }
     }
 
-    /// Sends a part's data, if it is here and is not under way.
-    fn send(self: Arc<Self>, step: Step) {
+    /// Waits until something has been sent, or so long.
+    fn wait_for_change(&self, moment: Duration) {
+        let waited = self.changed.wait_timeout(self.lock(), moment);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Sends a part's data, if it is here and is not under way. Never blocks. Says whether there was
+    /// room for it on the way.
+    fn send(self: Arc<Self>, step: Step) -> bool {
         let data = {
             let mut kept = self.lock();
             let part = kept.parts.get_mut(&step);
             let Some(part) = part.filter(|part| part.state == State::Kept) else {
-                return;
+                return true;
             };
             part.state = State::Sending;
             part.data.clone()
@@ -392,13 +418,14 @@ impl Shared {
             attributes: Vec::new(),
             variables: Vec::new(),
         };
-        let pushed = self.producer.push(Event {
+        let event = Event {
             metadata: &part.to_bytes(),
             data,
             partition: Some(self.partition),
             ..Event::default()
-        });
-        match pushed {
+        };
+        // Who waits here tells the server no more that it is there.
+        match self.producer.push_or(event, AtBudget::Fail) {
             Ok(pushed) => {
                 let (own, outcome) = (Arc::downgrade(&self), pushed.clone());
                 pushed.on_done(Box::new(move || {
@@ -406,8 +433,27 @@ impl Shared {
                         own.was_sent(step, outcome.map(drop));
                     }
                 }));
+                true
             }
-            Err(error) => self.was_sent(step, Err(error)),
+            Err(ClientError::Budget(_)) => {
+                if let Some(part) = self.lock().parts.get_mut(&step) {
+                    part.state = State::Kept;
+                }
+                false
+            }
+            // Its producer has failed, and takes nothing more.
+            Err(error) => {
+                let mut kept = self.lock();
+                if let Some(part) = kept.parts.get_mut(&step) {
+                    part.state = State::Kept;
+                }
+                if matches!(kept.life, Life::Serving) {
+                    kept.life = Life::Failed(error);
+                }
+                drop(kept);
+                self.changed.notify_all();
+                true
+            }
         }
     }
 

@@ -2,8 +2,9 @@
 
 use crate::blocks::{BlockMemory, BlockPlace, BlockSpace};
 use crate::staging::{Span, Staging};
+use crate::writer_options::Closed;
 use bytes::Bytes;
-use client::{Pending, PushFuture};
+use client::{Pending, PushFuture, TopicHandle};
 use wire::Step;
 use wire::message::StepDecided;
 use wire::step::Part;
@@ -49,4 +50,19 @@ impl OpenStep {
         self.blocks.push((span, place));
         place
     }
+}
+
+/// How far a rank has come with closing its run.
+pub(crate) enum Closing {
+    Open,
+    /// The run is closed, as far as this rank can do that; readers may be behind.
+    Written,
+    Over(Closed),
+}
+
+/// Whether the server's memory is all that has the steps.
+pub(crate) fn is_in_memory(topic: &TopicHandle) -> bool {
+    let partitions = topic.partitions();
+    let mut storages = partitions.iter().map(|partition| &partition.storage.kind);
+    storages.any(|kind| kind == "memory")
 }

@@ -7,7 +7,7 @@ use crate::error::StepError;
 use crate::faults::{Fault, planted};
 use crate::held::{Held, Holder};
 use crate::staging::{Put, Staging};
-use crate::step_states::{Decided, OpenStep, Sealed, UnderWay};
+use crate::step_states::{Closing, Decided, OpenStep, Sealed, UnderWay, is_in_memory};
 use crate::waiting::{left, milliseconds, words};
 use crate::writer_options::{Closed, Keep, StepEnded, Wait, WriterOptions};
 use bytes::Bytes;
@@ -83,14 +83,6 @@ pub struct Writer {
     closing: Closing,
 }
 
-/// How far a rank has come with closing its run.
-enum Closing {
-    Open,
-    /// The run is closed, as far as this rank can do that; readers may be behind.
-    Written,
-    Over(Closed),
-}
-
 impl Writer {
     /// Opens a run of the stream `topic`, or joins the one that its program has open.
     ///
@@ -131,7 +123,8 @@ impl Writer {
             budget_bytes: 4 << 30,
             at_budget: client::AtBudget::Block(options.timeout),
             durability: options.durability,
-            ack_timeout: options.timeout,
+            // Each wait has its own deadline, behind which one may wait again: a part is not given up.
+            ack_timeout: STANDING_TIMEOUT,
             ..ProducerOptions::default()
         })?;
         let open = OpenRun {
@@ -418,12 +411,21 @@ impl Writer {
     }
 
     /// Makes room for a part that is kept here. Says whether there is.
-    fn make_room(&self, bytes: u64, deadline: Deadline) -> Result<bool, StepError> {
-        match (&self.held, self.options.when_full) {
-            (None, _) => Ok(true),
-            (Some(held), WhenFull::Discard) => held.has_room(bytes),
-            (Some(held), WhenFull::Block) => held.make_room(bytes, deadline).map(|()| true),
-        }
+    fn make_room(&mut self, bytes: u64, deadline: Deadline) -> Result<bool, StepError> {
+        let Some(held) = &self.held else {
+            return Ok(true);
+        };
+        let room = match self.options.when_full {
+            WhenFull::Discard => held.has_room(bytes),
+            WhenFull::Block => held.make_room(bytes, deadline).map(|()| true),
+        };
+        let Some(lost) = held.lost() else {
+            return room;
+        };
+        // A rank that goes on without being able to give anything would hold up the others.
+        self.sealed = None;
+        self.attendance.cancel();
+        Err(self.lost.get_or_insert(lost).clone())
     }
 
     /// Gives up the step that is sealed if its part is longer than all that may be kept here: it is
@@ -434,8 +436,10 @@ impl Writer {
         };
         held.check_length(bytes).inspect_err(|_| {
             let attributes = self.sealed.take().map(|sealed| sealed.part.attributes);
-            let named = attributes.into_iter().flatten();
-            self.changed = named.map(|one| (one.name.clone(), one)).collect();
+            for one in attributes.into_iter().flatten() {
+                // What was set since then is newer.
+                self.changed.entry(one.name.clone()).or_insert(one);
+            }
         })
     }
 
@@ -628,7 +632,7 @@ impl Writer {
     /// What is held of steps that they may want yet is sent to the server before.
     pub fn leave_readers(&mut self, mut why: String) -> Closed {
         let timeout = self.options.close_timeout.max(SEND_TIMEOUT);
-        if let Some(held) = &self.held {
+        if let Some(held) = self.held.take() {
             let sent = held.send_left(Deadline::after(timeout));
             why = match sent.as_deref() {
                 Ok([]) => why,
@@ -638,7 +642,11 @@ impl Writer {
                 Ok([step]) => format!("{why}; step {step} was sent to the server"),
                 Err(error) => format!("{why}; what was held is lost: {error}"),
             };
-            held.leave(LEAVE_TIMEOUT);
+            if sent.is_ok() {
+                held.leave(LEAVE_TIMEOUT);
+            }
+            // Else what was not sent is lost with this rank, and what was stays for readers: of one
+            // that leaves, all would go.
         }
         let closed = Closed::Behind(why);
         self.closing = Closing::Over(closed.clone());
@@ -985,11 +993,4 @@ impl fmt::Debug for Writer {
             self.topic.name()
         )
     }
-}
-
-/// Whether the server's memory is all that has the steps.
-fn is_in_memory(topic: &TopicHandle) -> bool {
-    let partitions = topic.partitions();
-    let mut storages = partitions.iter().map(|partition| &partition.storage.kind);
-    storages.any(|kind| kind == "memory")
 }

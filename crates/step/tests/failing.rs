@@ -231,3 +231,27 @@ fn a_server_that_is_killed_has_every_committed_step_once() {
     let numbers: Vec<u64> = steps.iter().map(|step| step.step.0).collect();
     assert_eq!(numbers, (0..STEPS).collect::<Vec<_>>());
 }
+
+/// However often a deadline passes meanwhile.
+#[test]
+fn a_step_is_committed_when_the_server_is_back() {
+    let mut rig = Rig::new();
+    let stream = rig.stream();
+    let options = WriterOptions {
+        timeout: IN_VAIN,
+        session_timeout: WATCHDOG,
+        ..writing(0, 1)
+    };
+    let mut writer = stream.writer(options).unwrap();
+    rig.kill_for_now();
+    let late = write_step(&mut writer, Wait::Accepted).unwrap_err();
+    assert!(late.is_timeout(), "{late}");
+    for _ in 0..3 {
+        let late = writer.wait(Wait::Accepted, IN_VAIN * 2).unwrap_err();
+        assert!(late.is_timeout(), "{late}");
+    }
+    rig.start();
+    writer.wait(Wait::Committed, WATCHDOG).unwrap();
+    let mut reader = rig.open().reader(reading("r")).unwrap();
+    check_step(&next_step(&mut reader), 0);
+}

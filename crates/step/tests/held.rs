@@ -266,6 +266,92 @@ fn closing_sends_what_readers_that_are_behind_may_want() {
     assert_eq!(next_end(&mut reader), (Run(1), None));
 }
 
+/// What a writer has sent before its time was up stays for readers, who are told of the rest.
+#[test]
+fn closing_without_time_keeps_what_was_sent() {
+    let rig = Rig::new();
+    let stream = rig.stream_with(&in_memory());
+    let mut writer = stream.writer(keeping(0, 1, 100)).unwrap();
+    let mut reader = stream.reader(patient("r")).unwrap();
+    for _ in 0..2 {
+        write_step(&mut writer, Wait::Committed).unwrap();
+    }
+    let first = next_step(&mut reader);
+    check_step(&first, 0);
+    writer.close_run(WATCHDOG).unwrap();
+    plant(Some(Fault::SendNothingLeft));
+    let Closed::Behind(why) = writer.leave_readers("r is behind".to_owned()) else {
+        panic!("a reader is behind");
+    };
+    plant(None);
+    assert!(why.contains("is lost"), "{why}");
+    drop(writer);
+    check_step(&first, 0);
+    drop(first);
+    // It is there, and its part is not.
+    let second = next_step(&mut reader);
+    assert!(unreadable(&second).contains("step 1"));
+    drop(second);
+    assert_eq!(next_end(&mut reader), (Run(1), None));
+}
+
+/// The data of one part is more than the writer may have under way.
+#[test]
+fn parts_that_find_no_room_on_the_way_are_sent_one_after_the_other() {
+    let rig = Rig::new();
+    let stream = rig.stream_with(&in_memory());
+    let options = client::DriverOptions {
+        memory_bytes_max: 1 << 20,
+        ..client::DriverOptions::default()
+    };
+    let own = Stream::open(&rig.driver_with(options), NAME).unwrap();
+    let options = WriterOptions {
+        keep: Keep::Writer { bytes_max: 1 << 30 },
+        close_timeout: IN_VAIN,
+        ..writing(0, 1)
+    };
+    let mut writer = own.writer(options).unwrap();
+    const ELEMENTS: u64 = 1 << 17;
+    let dtype = double();
+    let put = Put {
+        name: "x",
+        dtype: &dtype,
+        place: Place::Local,
+        count: &[ELEMENTS],
+        with_extremes: false,
+    };
+    let values = |step: u64| bytes_of(&vec![step as f64; ELEMENTS as usize]);
+    let mut reader = stream.reader(patient("r")).unwrap();
+    let steps = 8;
+    for step in 0..steps {
+        writer.begin_step().unwrap();
+        writer.put(&put, &values(step)).unwrap();
+        writer.end_step(Wait::Committed).unwrap();
+    }
+    // They are wanted all at once.
+    let views: Vec<StepView> = (0..4).map(|_| next_step(&mut reader)).collect();
+    std::thread::scope(|scope| {
+        for (step, view) in views.iter().enumerate() {
+            let values = values(step as u64);
+            scope.spawn(move || {
+                let array = view.get("x", &Selection::Block(0)).unwrap();
+                assert_eq!(array.data[..], values);
+            });
+        }
+    });
+    // So is the rest, when the writer leaves.
+    let Closed::Behind(why) = writer.close(WATCHDOG).unwrap() else {
+        panic!("a reader is behind");
+    };
+    assert!(why.contains("were sent"), "{why}");
+    drop((writer, views));
+    for step in 4..steps {
+        let view = next_step(&mut reader);
+        let array = view.get("x", &Selection::Block(0)).unwrap();
+        assert_eq!(array.data[..], values(step));
+    }
+}
+
 #[test]
 fn memory_that_was_lent_is_the_programs_again() {
     let rig = Rig::new();

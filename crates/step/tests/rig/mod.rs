@@ -37,7 +37,17 @@ impl Rig {
 
     /// Ends the server as a signal that nobody can catch does, and starts another one.
     pub fn kill(&mut self) {
+        self.kill_for_now();
+        self.start();
+    }
+
+    /// The same, without another one.
+    pub fn kill_for_now(&mut self) {
         self.server.take().unwrap().kill();
+    }
+
+    /// Starts a server where there is none.
+    pub fn start(&mut self) {
         self.server = Some(serve(self.directory.path()));
     }
 
