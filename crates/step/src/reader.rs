@@ -117,6 +117,8 @@ pub struct Reader {
     who: ReaderMember,
     /// Of its group.
     life: MemberId,
+    /// Before the first record that it may be given.
+    began: Position,
     attendance: Pending<()>,
     /// The turn to be asked for next.
     turn: u64,
@@ -189,6 +191,7 @@ impl Reader {
             options,
             who,
             life: joined.life,
+            began: joined.began,
             turn: joined.turn,
             turns: VecDeque::new(),
             held: None,
@@ -386,12 +389,18 @@ impl Reader {
     fn join_again(&mut self, why: &ClientError) -> Result<(), StepError> {
         let held = self.held.as_ref();
         let held = held.filter(|held| held.holding() != Holding::Released);
+        let asked = join_request(&self.options, &self.who);
         let join = JoinReaders {
             life: self.life,
             turn: self.turn,
+            // What it was to begin with may be passed by now.
+            start: match self.turns.is_empty() {
+                true => StepStart::At(self.began),
+                false => asked.start,
+            },
             released: held.map_or(self.turn - 1, |held| held.release.turn - 1),
             turns: self.turns.iter().copied().collect(),
-            ..join_request(&self.options, &self.who)
+            ..asked
         };
         match self.topic.join_readers(&join, self.options.open_timeout) {
             Ok(joined) => {

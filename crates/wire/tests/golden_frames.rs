@@ -685,7 +685,11 @@ fn steps(examples: &mut Examples) {
         released: 7,
         turns: vec![position],
     });
-    examples.message(ReadersJoined { turn, life: member });
+    examples.message(ReadersJoined {
+        turn,
+        life: member,
+        began: position,
+    });
     examples.message(AttendReaders { who: who.clone() });
     examples.message(LeaveReaders { who: who.clone() });
     examples.message(NextStep {

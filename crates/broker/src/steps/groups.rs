@@ -3,7 +3,7 @@
 use super::core::Core;
 use super::core::{PINNED_RECORDS, RANKS_MAX, RECORDS};
 use super::lent::Lent;
-use super::readers::{Group, Had, Turn};
+use super::readers::{CursorMoved, Group, Had, Turn};
 use super::records::Records;
 use super::share::{Share, UnderWay};
 use crate::answer::Answer;
@@ -110,8 +110,7 @@ impl Groups {
         };
         group.session_timeout = Duration::from_millis(join.session_timeout_ms.into());
         if is_sharing && let Some(share) = self.shares.get_mut(&key.0) {
-            let turns = had.as_ref().map(|had| &had.turns[..]);
-            share.join(group.id, turns, &core.records);
+            share.join(group.id, had.as_ref(), &core.records);
         }
         let turn = match had {
             None => group.attach(rank, member, now),
@@ -122,9 +121,17 @@ impl Groups {
                 join.turn
             }
         };
-        let life = group.life;
-        lent.ctx
-            .answer(caller, Answer::ReadersJoined(ReadersJoined { turn, life }));
+        let share = self.shares.get(&key.0).filter(|_| is_sharing);
+        let told = share.and_then(|share| share.told(group.id));
+        let joined = ReadersJoined {
+            turn,
+            life: group.life,
+            began: Position {
+                incarnation: lent.incarnation(core.topic),
+                offset: told.unwrap_or_else(|| group.place_of(turn)),
+            },
+        };
+        lent.ctx.answer(caller, Answer::ReadersJoined(joined));
         Ok(())
     }
 
@@ -270,7 +277,8 @@ impl Groups {
         group.waiting.push((caller, next.turn));
         if next.released > 0 && !lent.ctx.planted(Fault::ForgetReleaseWithNext) {
             group.release(who.rank, who.member, next.released);
-            // The caller is answered with its step; nobody waits for the cursor.
+            // The caller is answered with its step, and nobody waits for the cursor. If it can't be
+            // moved, the next release moves it, or is told why not.
             self.let_go(RequestId::unasked(caller.link), &key(who), core, lent);
         }
         Ok(())
@@ -313,7 +321,8 @@ impl Groups {
         Ok(())
     }
 
-    /// What all ranks of a group have released is forgotten; the cursor moves, if it is to.
+    /// What all ranks of a group have released is forgotten; the cursor moves, if it is to. If it
+    /// was refused before, it is tried again: who was told so comes again, or nobody was.
     fn let_go(&mut self, caller: RequestId, key: &Key, core: &Core, lent: &mut Lent<'_>) {
         let at_first = lent.ctx.planted(Fault::CursorAtFirstRelease);
         let Some(group) = self.all.get_mut(key) else {
@@ -327,10 +336,16 @@ impl Groups {
             // Others may be given the end of the run now.
             core.touch(lent);
         }
-        let Some(offset) = moved else {
+        let from = cursor_of(&key.0, core, lent);
+        let Some(last) = self.last_move(key) else {
+            return;
+        };
+        let refused = last.filter(|last| last.from == from).map(|last| last.to);
+        let Some(offset) = moved.or(refused) else {
             lent.ctx.answer(caller, Answer::Done);
             return;
         };
+        *last = Some(CursorMoved { from, to: offset });
         let position = Position {
             incarnation: lent.incarnation(core.topic),
             offset,
@@ -343,6 +358,15 @@ impl Groups {
         let request = CoordinatorRequest::MoveCursors(core.topic, moves);
         let moved = Effect::Ask(caller, Box::new(request.into()));
         lent.ctx.effects.push_back(moved);
+    }
+
+    /// What a group, or those that it shares with, last moved the cursor by.
+    fn last_move(&mut self, key: &Key) -> Option<&mut Option<CursorMoved>> {
+        let group = self.all.get_mut(key)?;
+        match group.is_sharing {
+            true => self.shares.get_mut(&key.0).map(|share| &mut share.moved),
+            false => Some(&mut group.moved),
+        }
     }
 
     /// What the groups of a share have been given and not released.

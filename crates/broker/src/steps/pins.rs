@@ -1,18 +1,19 @@
 //! Pinned steps: retention leaves them.
 //!
 //! ```text
-//!  parts in the partition of pinned parts --committed--> a record as any --retention is to take it-->
-//!     it is read, its copy appended to the partition of pinned records --synced--> it leaves, its copy is read
+//!  parts in the partition of pinned parts --committed--> a record as any --at once--> it is read, its copy
+//!     appended to the partition of pinned records --synced--> retention may take it; then its copy is read
 //! ```
 //!
-//! A copy names the place of its record, which is what readers know the step by. Between the two a
-//! record may be there twice: a start that finds both has the copy already. Parts of pinned steps
-//! stay from the first one on.
+//! A copy names the place of its record, which is what readers know the step by. A record may be
+//! there twice: a start that finds both has the copy already. It is made as soon as there is a
+//! record, and not when retention is to take that: retention is what makes space on a full disk, so
+//! it must not need any. Parts of pinned steps stay from the first one on.
 
 use super::core::{Core, PINNED_PARTS, PINNED_RECORDS, RECORDS};
 use super::event::{Event, events_of};
 use super::lent::Lent;
-use super::records::{Entry, Pin, producer_of, recalled};
+use super::records::{Entry, Pin, RETRY_AFTER, producer_of, recalled};
 use crate::ctx::Ctx;
 use crate::effects::StepsRead;
 use crate::faults::Fault;
@@ -21,6 +22,7 @@ use crate::partition::incoming::ValidBatch;
 use crate::refusal::{Refused, refuse};
 use log::{Found, ReadBatches, StorageError};
 use serde_json::{Value, json};
+use std::time::Duration;
 use wire::batch::{BatchBuilder, EventParts, Origin};
 use wire::record::Position;
 use wire::step::PartPlace;
@@ -48,11 +50,16 @@ enum Copying {
 #[derive(Debug, Default)]
 pub(super) struct Pins {
     copying: Copying,
+    /// When a copy is tried again that could not be written.
+    pub retry_at: Option<Duration>,
+    /// Whether the operator was told of that.
+    is_failing: bool,
 }
 
 impl Pins {
-    /// Begins to copy a record that is in the way of retention.
-    pub fn copy(&mut self, uncopied: Option<Offset>, core: &mut Core, lent: &mut Lent<'_>) {
+    /// Begins to copy a record of which there is no copy.
+    pub fn copy(&mut self, core: &mut Core, lent: &mut Lent<'_>) {
+        let uncopied = core.records.first_uncopied();
         let Some(record) = uncopied.filter(|_| self.copying == Copying::Nothing) else {
             return;
         };
@@ -60,7 +67,9 @@ impl Pins {
             core.records.copied(record, Offset(0));
             return core.touch(lent);
         }
-        let is_late = core.records.retry_at.is_some() || core.retry_at.is_some();
+        let now = lent.ctx.now.monotonic;
+        self.retry_at = self.retry_at.filter(|at| *at > now);
+        let is_late = self.retry_at.is_some() || core.retry_at.is_some();
         let Some(storage) = lent.storage(core.topic, RECORDS).ok().filter(|_| !is_late) else {
             return;
         };
@@ -101,8 +110,18 @@ impl Pins {
             return core.records.unpin(record);
         };
         if let Err(error) = self.append(&event, core, lent) {
-            let Core { records, name, .. } = core;
-            records.failed_now(name, &error.message, lent.ctx);
+            self.failed(&core.name, &error.message, lent.ctx);
+        }
+    }
+
+    /// A copy can't be written, and is tried again.
+    fn failed(&mut self, name: &str, error: &str, ctx: &mut Ctx) {
+        self.retry_at = Some(ctx.now.monotonic + RETRY_AFTER);
+        if !std::mem::replace(&mut self.is_failing, true) {
+            ctx.report(format!(
+                "{name}: the record of a pinned step cannot be copied, which is tried again; \
+                 retention leaves it and what is behind it until then: {error}"
+            ));
         }
     }
 
@@ -167,10 +186,12 @@ impl Pins {
             return false;
         }
         self.copying = Copying::Nothing;
-        let Core { records, name, .. } = core;
         match result {
-            Ok(()) => records.copied(record, copy),
-            Err(error) => records.failed_now(name, &error.message, lent.ctx),
+            Ok(()) => {
+                self.is_failing = false;
+                core.records.copied(record, copy);
+            }
+            Err(error) => self.failed(&core.name, &error.message, lent.ctx),
         }
         true
     }

@@ -109,12 +109,19 @@ enum Phase {
     },
 }
 
+/// What a cursor was to be moved from and to. Where it still is there, that was refused.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CursorMoved {
+    pub from: Option<Offset>,
+    pub to: Offset,
+}
+
 /// What a rank says of the turns that it has had, for a server that was restarted.
 #[derive(Debug)]
 pub(super) struct Had {
     /// The last one; 0 is none.
     pub last: u64,
-    /// Behind its record, in the present life of the stream.
+    /// Behind its record, in the present life of the stream; where it began, if it had none.
     pub behind: Offset,
     /// Those whose records are there.
     pub turns: Vec<Turn>,
@@ -136,6 +143,8 @@ pub(super) struct Group {
     turns: VecDeque<Turn>,
     /// Steps that a rank had not released when it left: the cursor stays before them.
     unread: BTreeSet<Offset>,
+    /// What the cursor was moved from and to the last time.
+    pub moved: Option<CursorMoved>,
     /// The last turn that is decided.
     last: u64,
     /// Behind the record of the last turn.
@@ -159,6 +168,7 @@ impl Group {
                 .collect(),
             turns: VecDeque::new(),
             unread: BTreeSet::new(),
+            moved: None,
             last: 0,
             next_from: from,
             lost: 0,
@@ -509,6 +519,13 @@ impl Group {
         }
         let unread = self.unread.first();
         moved.map(|at| unread.map_or(at, |unread| at.min(*unread)))
+    }
+
+    /// Where the record of a turn is, or the next one begins.
+    pub fn place_of(&self, turn: u64) -> Offset {
+        let mut turns = self.turns.iter();
+        let known = turns.find(|known| known.turn >= turn);
+        known.map_or(self.next_from, |known| known.at)
     }
 
     /// Records of steps that it was given and that not all ranks have released.

@@ -15,7 +15,7 @@ use crate::partition::Partition;
 use crate::partition::incoming::ValidBatch;
 use crate::partition::store::Store;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use topic::Retention;
 use wire::batch::{BatchBuilder, EventParts, Origin};
@@ -69,8 +69,7 @@ pub(super) struct Entry {
 pub(super) struct Pin {
     /// Before its first part, in the partition of pinned parts.
     pub parts_from: Offset,
-    /// Its record's copy, in the partition of pinned records; there is none before retention is to
-    /// take the record itself.
+    /// Its record's copy, in the partition of pinned records, as soon as there is one.
     pub copy: Option<Offset>,
 }
 
@@ -137,6 +136,8 @@ pub(super) struct Records {
     pub entries: VecDeque<Entry>,
     /// How many of the first are pinned ones that retention has passed.
     passed: usize,
+    /// Pinned ones of which there is no copy yet.
+    uncopied: BTreeSet<Offset>,
     drafts: VecDeque<Draft>,
     pub retry_at: Option<Duration>,
     /// Of all entries and their parts.
@@ -165,6 +166,9 @@ impl Records {
         self.bytes = self.bytes.saturating_add(entry.bytes + entry.own_bytes);
         self.steps += u64::from(entry.kind == RecordKind::Step);
         self.dropped += u64::from(entry.kind == RecordKind::Discarded);
+        if entry.pin.is_some_and(|pin| pin.copy.is_none()) {
+            self.uncopied.insert(entry.offset);
+        }
         self.entries.push_back(entry);
     }
 
@@ -179,7 +183,10 @@ impl Records {
             .get(at)
             .is_some_and(|known| known.offset == entry.offset);
         match is_known {
-            true => self.entries[at].pin = entry.pin,
+            true => {
+                self.uncopied.remove(&entry.offset);
+                self.entries[at].pin = entry.pin;
+            }
             false if at <= self.passed => {
                 self.entries.insert(at, entry);
                 self.passed += 1;
@@ -201,8 +208,14 @@ impl Records {
         passed.next()?.pin?.copy
     }
 
+    /// The first pinned record of which there is no copy yet.
+    pub fn first_uncopied(&self) -> Option<Offset> {
+        self.uncopied.first().copied()
+    }
+
     /// The record at an offset was copied there.
     pub fn copied(&mut self, offset: Offset, copy: Offset) {
+        self.uncopied.remove(&offset);
         let entry = self.entries.iter_mut().find(|entry| entry.offset == offset);
         if let Some(pin) = entry.and_then(|entry| entry.pin.as_mut()) {
             pin.copy = Some(copy);
@@ -211,15 +224,17 @@ impl Records {
 
     /// The record at an offset can't be pinned any more.
     pub fn unpin(&mut self, offset: Offset) {
+        self.uncopied.remove(&offset);
         let entry = self.entries.iter_mut().find(|entry| entry.offset == offset);
         if let Some(entry) = entry {
             entry.pin = None;
         }
     }
 
-    /// Steps that are pinned.
+    /// Steps that are pinned, be their records on their way.
     pub fn pinned(&self) -> impl Iterator<Item = (&Entry, Pin)> {
-        let entries = self.entries.iter();
+        let drafts = self.drafts.iter().map(|draft| &draft.entry);
+        let entries = self.entries.iter().chain(drafts);
         entries.filter_map(|entry| Some((entry, entry.pin?)))
     }
 
@@ -594,13 +609,19 @@ impl Records {
 
     /// Lets go of the oldest steps that exceed what the stream keeps: what readers may begin with
     /// has all attributes. Pinned ones stay. Says from where on the records stay, and what is before
-    /// each partition's parts that do. A step `left` with those before it, whatever is to be kept.
-    pub fn retain(&mut self, keep: Retention, left: Option<(Run, Step)>, now: u64) -> Retained {
+    /// each partition's parts that do, which is the last record that is let go of. A step `left` with
+    /// those before it, whatever is to be kept.
+    pub fn retain(
+        &mut self,
+        keep: Retention,
+        left: Option<(Run, Step)>,
+        now: u64,
+    ) -> Option<Entry> {
         let has_left = left;
         let limit = keep.bytes.into_iter().chain(keep.total_bytes).min();
         let (mut steps, mut dropped, mut bytes) = (self.steps, self.dropped, self.bytes);
         let mut left = (steps, dropped, bytes);
-        let (mut cut, mut uncopied) = (self.passed, None);
+        let mut cut = self.passed;
         for (index, entry) in self.entries.iter().enumerate().skip(self.passed) {
             let too_old = keep
                 .age_ms
@@ -621,7 +642,6 @@ impl Records {
             }
             // A pinned one stays where it is until there is a copy of its record.
             if entry.pin.is_some_and(|pin| pin.copy.is_none()) {
-                uncopied = Some(entry.offset);
                 break;
             }
             bytes = bytes.saturating_sub(entry.bytes + entry.own_bytes);
@@ -629,10 +649,7 @@ impl Records {
             dropped -= u64::from(entry.kind == RecordKind::Discarded);
         }
         if cut == self.passed {
-            return Retained {
-                last: None,
-                uncopied,
-            };
+            return None;
         }
         (self.steps, self.dropped, self.bytes) = left;
         let rest = self.entries.split_off(cut);
@@ -642,16 +659,8 @@ impl Records {
         self.entries.extend(pinned);
         self.passed = self.entries.len();
         self.entries.extend(rest);
-        Retained { last, uncopied }
+        last
     }
-}
-
-/// What [`Records::retain`] has done.
-pub(super) struct Retained {
-    /// The last record that is let go of.
-    pub last: Option<Entry>,
-    /// A pinned record that is in the way until it is copied.
-    pub uncopied: Option<Offset>,
 }
 
 /// Before where the parts of a partition are done with, in the partition's present life: where an

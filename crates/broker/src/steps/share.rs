@@ -11,7 +11,7 @@
 //! that is not released; what was released behind it comes again after a restart of the server,
 //! unless the groups that come back say that they have had it.
 
-use super::readers::Turn;
+use super::readers::{CursorMoved, Had, Turn};
 use super::records::Records;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::Offset;
@@ -48,9 +48,10 @@ pub(super) struct Share {
     last: u64,
     /// Records that retention had taken, and told of by no turn yet.
     lost: u64,
-    /// Where the cursor was when the first group joined, and where it was moved to.
-    began: Offset,
+    /// Where the cursor is to be.
     cursor: Offset,
+    /// What it was moved from and to the last time.
+    pub moved: Option<CursorMoved>,
 }
 
 /// What the groups of a share have under way.
@@ -80,17 +81,17 @@ impl Share {
             sharers: BTreeMap::new(),
             last: 0,
             lost: 0,
-            began: from,
             cursor: from,
+            moved: None,
         }
     }
 
     /// A group joins: it is told of an end that others are not all told of yet. One that was there
-    /// before a start has had these turns, and is told of the end of its run even if the others
-    /// were told, and all forgotten, before it came back.
-    pub fn join(&mut self, id: u64, had: Option<&[Turn]>, records: &Records) {
+    /// before has had its turns, and is told of the end of its run even if the others were told, and
+    /// all forgotten, before it came back.
+    pub fn join(&mut self, id: u64, had: Option<&Had>, records: &Records) {
         let told = match (had, self.ends.back()) {
-            (Some(turns), _) => self.told_to(turns),
+            (Some(had), _) => self.told_to(had),
             (None, Some(end)) if end.plus(1) == self.next_from => *end,
             (None, _) => self.next_from,
         };
@@ -104,7 +105,7 @@ impl Share {
             told,
             queued: VecDeque::new(),
         });
-        for turn in had.into_iter().flatten() {
+        for turn in had.into_iter().flat_map(|had| &had.turns) {
             sharer.told = sharer.told.max(turn.at.plus(1));
             self.returned.remove(&turn.at);
             if turn.is_step && turn.at >= self.next_from {
@@ -114,11 +115,16 @@ impl Share {
         self.forget_told();
     }
 
-    /// Up to where a group was told of ends that has had these turns. One that has had none was
-    /// told of those that the cursor was behind: all who were there had been.
-    fn told_to(&self, turns: &[Turn]) -> Offset {
-        let last = turns.iter().map(|turn| turn.at.plus(1)).max();
-        last.unwrap_or(self.began).min(self.next_from)
+    /// Up to where a group was told of ends that has had these turns. One that has had none is told
+    /// of those behind where it began.
+    fn told_to(&self, had: &Had) -> Offset {
+        let last = had.turns.iter().map(|turn| turn.at.plus(1)).max();
+        last.unwrap_or(had.behind).min(self.next_from)
+    }
+
+    /// Up to where a group was told of ends.
+    pub fn told(&self, id: u64) -> Option<Offset> {
+        self.sharers.get(&id).map(|sharer| sharer.told)
     }
 
     /// A group is no more; `open` are steps that it was given and has not released.
@@ -332,6 +338,11 @@ mod tests {
         records.entries.extend((5..8).map(step));
         let mut share = Share::new(Distribution::OnDemand, Offset(0));
         let had = [2, 3].map(|at| Turn::alone(at, &step(at)));
+        let had = Had {
+            last: 2,
+            behind: Offset(4),
+            turns: had.to_vec(),
+        };
         share.join(1, Some(&had), &records);
         let seen = (&records, Offset(8));
         let next = share.next(1, seen, UnderWay::default()).unwrap();

@@ -18,7 +18,7 @@ use super::held::Held;
 use super::intake::Intakes;
 use super::lent::Lent;
 use super::pins::{self, Pins};
-use super::records::{self, Records, Retained, recalled};
+use super::records::{self, Records, recalled};
 use super::releases::Releases;
 use super::writers::Writers;
 use crate::coordinator::served_topic::Topic;
@@ -149,8 +149,8 @@ impl Stream {
         append(core, lent);
         self.writers.decide_admissions(&self.groups, core, lent);
         self.groups.give_turns(core, lent);
-        let uncopied = retain(core, lent);
-        self.pins.copy(uncopied, core, lent);
+        retain(core, lent);
+        self.pins.copy(core, lent);
         self.releases.answer(&self.groups, &core.records, lent.ctx);
         if !core.held.is_empty() {
             let backlogs = self.groups.backlogs(&core.records, lent.ctx.now.monotonic);
@@ -399,6 +399,7 @@ impl Stream {
             held,
             self.core.records.retry_at,
             self.core.retry_at,
+            self.pins.retry_at,
             age,
         ];
         let Some(at) = times.into_iter().flatten().chain(groups).min() else {
@@ -428,16 +429,16 @@ fn append(core: &mut Core, lent: &mut Lent<'_>) {
     }
 }
 
-/// Lets go of what exceeds the topic's limits: a step's record first, then its parts. Says which
-/// record has to be copied before it can go.
-fn retain(core: &mut Core, lent: &mut Lent<'_>) -> Option<Offset> {
-    let served = lent.topics.get(core.topic)?;
+/// Lets go of what exceeds the topic's limits: a step's record first, then its parts.
+fn retain(core: &mut Core, lent: &mut Lent<'_>) {
+    let Some(served) = lent.topics.get(core.topic) else {
+        return;
+    };
     let keep = served.definition.retention();
     let left = core.held.left();
     let now = lent.ctx.now.unix_ns;
-    let Retained { last, uncopied } = core.records.retain(keep, left, now);
-    let Some(last) = last else {
-        return uncopied;
+    let Some(last) = core.records.retain(keep, left, now) else {
+        return;
     };
     for (index, storage) in lent.topics.storages(core.topic) {
         let Some(partition) = lent.partitions.get_mut(&storage) else {
@@ -458,5 +459,4 @@ fn retain(core: &mut Core, lent: &mut Lent<'_>) -> Option<Offset> {
             core.held.prune(index, before);
         }
     }
-    uncopied
 }

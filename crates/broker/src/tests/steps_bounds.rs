@@ -267,6 +267,113 @@ fn pinned_step_outlives(mut ground: Ground) -> Result<(), String> {
     expect(table.parts[0].offset >= first, true)
 }
 
+/// Retention needs no space for it, which a full disk does not have.
+#[test]
+fn a_pinned_record_is_copied_as_soon_as_it_is_there() {
+    let mut world = Ground::new().start();
+    let link = world.connect();
+    let topic = stream(&mut world, link, r#"{"kind":"steps","pins":true}"#, 4);
+    let mut a = world.writer(topic, 0, 1);
+    world.part_in(PartitionIndex(2), topic, &mut a, 0, |_| {});
+    world.pass(SECOND);
+    let partitions = world.describe(link, "s").unwrap().partitions;
+    let committed = partitions.iter().map(|one| one.watermarks.committed);
+    assert_eq!(committed.collect::<Vec<_>>()[1..3], [Offset(1), Offset(1)]);
+}
+
+/// The cursor that a release moves is refused on a full disk. Whoever releases again, or leaves,
+/// moves it, or is told.
+#[test]
+fn a_cursor_that_was_refused_is_moved_by_the_next_release() {
+    let mut ground = Ground::new();
+    ground.limits.internal_bytes_max = 16 * 1024;
+    let mut world = ground.start();
+    let link = world.connect();
+    let created = world.create(link, "s", r#"{"kind":"steps"}"#, &["memory"; 3]);
+    let topic = created.unwrap().topic;
+    let mut a = world.writer(topic, 0, 1);
+    // Its cursor's record is longer than those that fill what is left of the disk.
+    let name = "r".repeat(200);
+    let mut reader = world.reader(topic, &name, 0, 1);
+    world.step(topic, &mut a, 0);
+    let id = world.ask(topic, &reader);
+    assert!(world.turn_given(&reader, id).is_some());
+    ground.disk.set_space(Some(0));
+    let link = world.connect();
+    let is_full = |world: &mut World| {
+        let moved = world.move_cursor(link, topic, CursorMove::Seek, at(1, 0));
+        let error = world.error(link, moved);
+        error
+            .inspect(|error| assert_eq!(error.code, ErrorCode::StorageFull))
+            .is_some()
+    };
+    assert!(
+        (0..10_000).any(|_| is_full(&mut world)),
+        "the disk is not full"
+    );
+    // Who asks for the next step waits for that alone.
+    reader.turn = 2;
+    let waiting = world.ask_and_release(topic, &reader, 1);
+    assert_eq!(world.error(reader.link, waiting), None);
+    assert_eq!(world.stands(topic, &name), None);
+    for _ in 0..2 {
+        reader.turn = 1;
+        let released = world.release_turn_unheard(topic, &mut reader);
+        let error = world.error(reader.link, released).unwrap();
+        assert_eq!(error.code, ErrorCode::StorageFull);
+    }
+    ground.disk.set_space(None);
+    // Clients try again by themselves.
+    let moved = (0..5).any(|_| {
+        world.pass(SECOND);
+        reader.turn = 1;
+        let released = world.release_turn_unheard(topic, &mut reader);
+        world.error(reader.link, released).is_none()
+    });
+    assert!(moved);
+    assert_eq!(world.stands(topic, &name), Some(2));
+}
+
+/// Who has moved it by hand, meant it.
+#[test]
+fn a_cursor_that_was_sought_back_stays_there_when_readers_leave() {
+    let mut world = Ground::new().start();
+    let link = world.connect();
+    let topic = stream(&mut world, link, r#"{"kind":"steps"}"#, 3);
+    let mut a = world.writer(topic, 0, 1);
+    let mut reader = world.reader(topic, "c", 0, 1);
+    world.step(topic, &mut a, 0);
+    assert_eq!(world.next_turn(topic, &mut reader), Some((Whole, 1, 0)));
+    assert_eq!(world.stands(topic, "c"), Some(2));
+    let moved = world.move_cursor(link, topic, CursorMove::Seek, at(1, 0));
+    assert_eq!(world.error(link, moved), None);
+    world.leave_readers(topic, &reader);
+    assert_eq!(world.stands(topic, "c"), Some(0));
+}
+
+/// A group that waits for its first step goes on from where it began, whatever has been committed
+/// before it is back.
+#[test]
+fn a_group_without_a_turn_goes_on_where_it_began() {
+    for start in [StepStart::Next, StepStart::OpenRun, StepStart::Newest] {
+        let mut ground = Ground::new();
+        let mut world = ground.start();
+        let link = world.connect();
+        let topic = stream(&mut world, link, r#"{"kind":"steps"}"#, 3);
+        let mut a = world.writer(topic, 0, 1);
+        let reader = world.reader_at(topic, "r", (0, 1), start, false);
+        ground.kill();
+        let mut world = ground.start();
+        a.link = world.connect();
+        world.attend(topic, &mut a);
+        for step in 0..2 {
+            world.step(topic, &mut a, step);
+        }
+        let mut reader = world.again(topic, &reader);
+        assert_eq!(world.next_turn(topic, &mut reader), Some((Whole, 1, 0)));
+    }
+}
+
 #[test]
 fn a_pinned_step_outlives_retention_and_a_kill() {
     for fault in [Fault::PinsForgotten, Fault::PinnedParts, Fault::PinUncopied] {

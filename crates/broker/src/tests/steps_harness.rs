@@ -41,6 +41,7 @@ pub struct Reader {
     pub latest: bool,
     pub life: MemberId,
     pub turn: u64,
+    pub began: Option<Position>,
     /// Where the records of the turns before are.
     pub turns: Vec<Position>,
 }
@@ -288,6 +289,7 @@ impl World {
             latest,
             life: MemberId(0),
             turn: 1,
+            began: None,
             turns: Vec::new(),
         };
         (reader, id)
@@ -297,6 +299,7 @@ impl World {
     pub fn attached(&mut self, topic: TopicId, reader: &mut Reader, id: u64) {
         let joined: ReadersJoined = self.answered(reader.link, id).unwrap();
         (reader.turn, reader.life) = (joined.turn, joined.life);
+        reader.began.get_or_insert(joined.began);
         let who = reader.who.clone();
         let attend = AttendReaders { who };
         self.request(reader.link, Method::AttendReaders, topic, &attend, &[]);
@@ -338,6 +341,7 @@ impl World {
             latest: false,
             life: MemberId(0),
             turn: 0,
+            began: None,
             turns: Vec::new(),
         };
         let join = join_of(&reader, 0);
@@ -455,7 +459,10 @@ fn join_of(reader: &Reader, released: u64) -> JoinReaders {
         who: reader.who.clone(),
         ranks: reader.ranks,
         distribution: reader.distribution,
-        start: StepStart::Cursor,
+        start: match reader.began.filter(|_| reader.turns.is_empty()) {
+            Some(began) => StepStart::At(began),
+            None => StepStart::Cursor,
+        },
         latest: reader.latest,
         session_timeout_ms: 5_000,
         life: reader.life,

@@ -192,6 +192,22 @@ fn a_group_that_waits_for_the_next_run_is_not_told_of_the_last_one_s_end() {
     assert_eq!(world.next_turn(topic, &mut waits), None);
 }
 
+/// The same where the group was away for too long, and the server was not started anew.
+#[test]
+fn a_group_that_was_away_for_long_is_not_told_of_ends_before_it_joined() {
+    let mut world = Ground::new().start();
+    let (topic, writer) = steps(&mut world, 1);
+    let [mut reads] = sharers(&mut world, topic, OnDemand);
+    assert_eq!(world.next_turn(topic, &mut reads), Some((Whole, 1, 0)));
+    world.close_run(topic, &writer, 1);
+    assert_eq!(world.next_turn(topic, &mut reads), Some((Closed, 1, 1)));
+    let waits = world.sharer(topic, "waits", (0, 1), OnDemand);
+    world.disconnect(waits.link);
+    world.pass(10 * SECOND);
+    let mut waits = world.again(topic, &waits);
+    assert_eq!(world.next_turn(topic, &mut waits), None);
+}
+
 #[test]
 fn a_queue_counts_what_the_groups_of_a_share_have_not_released_together() {
     let mut ground = Ground::new();

@@ -303,6 +303,9 @@ record! {
         pub turn: u64,
         /// The life of its group: the member that began it.
         pub life: MemberId,
+        /// Before the first record that it may be given: where it begins if it attaches again before
+        /// it has had a turn.
+        pub began: Position,
     }
 }
 
