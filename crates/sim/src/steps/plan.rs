@@ -63,6 +63,8 @@ pub struct StepsPlan {
     pub queue_bytes: u64,
     pub when_full: WhenFull,
     pub readers_min: u32,
+    /// Whether some steps are pinned.
+    pub pins: bool,
     pub session_timeout: Duration,
     /// How long programs think.
     pub pause_ns: Range<u64>,
@@ -110,6 +112,7 @@ impl StepsPlan {
             when_full: random.pick(&[WhenFull::Block, WhenFull::Discard]),
             readers_min: random.below(groups.len() as u64 + 1) as u32,
             groups,
+            pins: Random::new(seed ^ 0x9195).one_in(3),
             session_timeout: Duration::from_nanos(session / MILLISECOND * MILLISECOND),
             pause_ns: 0..random.pick(&[MILLISECOND, 20 * MILLISECOND, 80 * MILLISECOND]),
             planted,

@@ -144,6 +144,10 @@ impl Process {
         while writer.step().0 < steps_of(self.plan.seed, run) {
             self.think()?;
             let step = writer.begin_step()?.0;
+            // All ranks choose the same.
+            if self.plan.pins && mix(self.plan.seed ^ run << 32 ^ step).is_multiple_of(3) {
+                writer.pin_step()?;
+            }
             self.put(writer)?;
             if self.random.one_in(20) {
                 // Nothing of it is seen, and it is written again.
