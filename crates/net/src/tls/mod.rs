@@ -11,7 +11,7 @@ mod stream;
 mod trust;
 
 pub use identity::{Identities, Identity};
-pub use proxy::Proxies;
+pub use proxy::{Proxies, Proxy};
 pub use trust::{Fingerprint, Trust};
 
 use crate::contract::*;

@@ -58,7 +58,10 @@ impl Proxies {
     }
 
     /// The proxy that leads to `host`, if one does.
-    pub(super) fn to(&self, host: &str, port: &str) -> Result<Option<Proxy>, NetError> {
+    ///
+    /// # Errors
+    /// [`NetError::Address`] if what names it is no address of a proxy.
+    pub fn to(&self, host: &str, port: &str) -> Result<Option<Proxy>, NetError> {
         if self.proxy.is_empty() || is_this_host(host) || self.exempts(host, port) {
             return Ok(None);
         }
@@ -117,7 +120,7 @@ fn is_within(address: IpAddr, network: IpAddr, bits: u32) -> bool {
 
 /// A proxy: where it is, and who one is for it.
 #[derive(Clone)]
-pub(super) struct Proxy {
+pub struct Proxy {
     /// Host and port.
     pub authority: String,
     /// `USER:PASSWORD` in base64; empty is none.
@@ -154,14 +157,48 @@ impl Proxy {
         })
     }
 
-    /// What it is asked.
-    fn request(&self, target: &str) -> Vec<u8> {
+    /// What it is asked, to lead to `target`, a host and its port.
+    pub fn request(&self, target: &str) -> Vec<u8> {
         let mut request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n");
         if !self.credentials.is_empty() {
             request += &format!("Proxy-Authorization: Basic {}\r\n", self.credentials);
         }
         request += "\r\n";
         request.into_bytes()
+    }
+
+    /// Reads what has come of its answer. `false` is that there is more to come; nothing may come behind it.
+    ///
+    /// # Errors
+    /// In words, what it answers instead of leading there.
+    pub fn read_answer(&self, answer: &[u8]) -> Result<bool, String> {
+        let said = |text: String| Err(format!("the proxy {} (HTTPS_PROXY) {text}", self.authority));
+        let mut headers = [httparse::EMPTY_HEADER; ANSWER_HEADERS_MAX];
+        let mut response = httparse::Response::new(&mut headers);
+        let length = match response.parse(answer) {
+            Ok(httparse::Status::Partial) if answer.len() < ANSWER_BYTES_MAX => return Ok(false),
+            Ok(httparse::Status::Partial) => {
+                return said("answers at too great a length".to_owned());
+            }
+            Ok(httparse::Status::Complete(length)) => length,
+            Err(error) => return said(format!("answers with what is no HTTP: {error}")),
+        };
+        match response.code {
+            // The server of TLS speaks second: nothing of its can have come.
+            Some(200..=299) if length == answer.len() => Ok(true),
+            Some(200..=299) => said("sends more than its answer".to_owned()),
+            code => {
+                let reason = response.reason.unwrap_or_default();
+                said(format!("refuses: {} {reason}", code.unwrap_or_default()))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // It may hold a password.
+        f.debug_struct("Proxy").finish_non_exhaustive()
     }
 }
 
@@ -181,7 +218,8 @@ enum Way {
 pub(super) struct Proxied<S> {
     socket: S,
     way: Way,
-    proxy: String,
+    /// What leads to the target, and what it is asked; none, if nothing does.
+    proxy: Option<Proxy>,
     request: Vec<u8>,
 }
 
@@ -191,7 +229,7 @@ impl<S: Socket> Proxied<S> {
         Self {
             socket,
             way: Way::Through,
-            proxy: String::new(),
+            proxy: None,
             request: Vec::new(),
         }
     }
@@ -201,7 +239,7 @@ impl<S: Socket> Proxied<S> {
         Self {
             socket,
             way: Way::Connecting,
-            proxy: proxy.authority.clone(),
+            proxy: Some(proxy.clone()),
             request: proxy.request(target),
         }
     }
@@ -220,42 +258,23 @@ impl<S: Socket> Proxied<S> {
         let Way::Asked(answer) = &mut self.way else {
             return Ok(());
         };
-        let said = |text: String| {
-            let text = format!("the proxy {} (HTTPS_PROXY) {text}", self.proxy);
-            io::Error::new(io::ErrorKind::ConnectionRefused, text)
-        };
+        let proxy = self.proxy.as_ref().expect("it was asked");
+        let refuse = |text: String| io::Error::new(io::ErrorKind::ConnectionRefused, text);
         loop {
             let before = answer.len();
-            if before == ANSWER_BYTES_MAX {
-                return Err(said("answers at too great a length".to_owned()));
-            }
             answer.resize(ANSWER_BYTES_MAX, 0);
             let read = self.socket.read(&mut answer[before..]);
             answer.truncate(before + *read.as_ref().unwrap_or(&0));
-            match read {
-                Ok(0) => return Err(said("ended the connection".to_owned())),
-                Ok(_) => {}
-                Err(error) => return Err(error),
+            if read? == 0 {
+                let text = format!(
+                    "the proxy {} (HTTPS_PROXY) ended the connection",
+                    proxy.authority
+                );
+                return Err(refuse(text));
             }
-            let mut headers = [httparse::EMPTY_HEADER; ANSWER_HEADERS_MAX];
-            let mut response = httparse::Response::new(&mut headers);
-            let length = match response.parse(answer) {
-                Ok(httparse::Status::Partial) => continue,
-                Ok(httparse::Status::Complete(length)) => length,
-                Err(error) => return Err(said(format!("answers with what is no HTTP: {error}"))),
-            };
-            return match response.code {
-                // The server of TLS speaks second: nothing of its can have come.
-                Some(200..=299) if length == answer.len() => Ok(()),
-                Some(200..=299) => Err(said("sends more than its answer".to_owned())),
-                code => {
-                    let reason = response.reason.unwrap_or_default();
-                    Err(said(format!(
-                        "refuses: {} {reason}",
-                        code.unwrap_or_default()
-                    )))
-                }
-            };
+            if proxy.read_answer(answer).map_err(refuse)? {
+                return Ok(());
+            }
         }
     }
 }
