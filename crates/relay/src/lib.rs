@@ -1,6 +1,45 @@
 //! Tunnels between two sites: one outgoing TLS connection, targets by name, a one-time code.
 //!
+//! What decides is plain state, and is given the time: [`Code`], [`Frame`], [`Bucket`], `Admission`, and
+//! [`Session`], which has the streams. Tasks of tokio only carry bytes.
+//!
 //! The README has the states of a session and what holds in it; the frames are
 //! `docs/format/relay.md`.
 
 #![forbid(unsafe_code)]
+
+mod account;
+mod admission;
+mod bucket;
+mod code;
+mod dial;
+mod error;
+mod faults;
+mod frame;
+mod join;
+mod offer;
+mod proof;
+mod receiving;
+mod relay;
+mod sending;
+mod session;
+mod tls;
+mod tunnel;
+
+pub use account::Account;
+pub use admission::{Admission, Admitted, CODE_LASTS, WRONG_MAX};
+pub use bucket::Bucket;
+pub use code::{CODE_BYTES, Code, CodeError};
+pub use error::RelayError;
+pub use frame::{
+    DATA_BYTES_MAX, Frame, FrameError, HELLO_BYTES_MAX, Hello, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX,
+    Purpose, Reason, Refusal, StreamId, TARGETS_MAX, Terms, VERSION, Welcome, is_name,
+};
+pub use join::{JoinOptions, join};
+pub use offer::{Offer, OfferOptions};
+pub use proof::{Binding, Credential, EXPORTER, PROOF_BYTES};
+pub use relay::{Bind, Event, Relay, Stopper, Target};
+pub use session::{
+    Broken, Next, PING_EVERY, Rates, Read, SILENT_MAX, STREAMS_MAX, STRIPES_MAX, Session, Side,
+    Stripe, Wake,
+};

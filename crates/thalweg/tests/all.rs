@@ -15,6 +15,7 @@ mod large;
 mod many_clients;
 mod operate;
 mod refusals;
+mod relay;
 mod sharing;
 mod signals;
 mod startup;

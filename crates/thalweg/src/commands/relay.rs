@@ -1,16 +1,120 @@
 //! `thalweg relay`: tunnels between two sites.
 
 mod args;
+mod place;
 mod rate;
+mod report;
 
 pub use args::RelayCommand;
 
-use crate::failure::Failure;
+use crate::failure::{About, Code, Failure};
+use crate::interrupt::on_interrupt;
+use args::{JoinArgs, OfferArgs};
+use place::Place;
+use relay::{JoinOptions, Offer, OfferOptions, Relay, RelayError};
+use report::Report;
+use std::io::BufRead;
 
 pub fn run(command: RelayCommand) -> Result<(), Failure> {
     match command {
-        RelayCommand::Offer(_) | RelayCommand::Join(_) => {
-            Err(Failure::usage("relay", "is not in this build"))
+        RelayCommand::Offer(args) => offer(args),
+        RelayCommand::Join(args) => join(args),
+    }
+}
+
+fn offer(args: OfferArgs) -> Result<(), Failure> {
+    let name = match &args.name {
+        Some(name) => name.clone(),
+        None => host_name(),
+    };
+    let mut place: Place = name.parse().about_usage("--name")?;
+    let offer = Offer::start(OfferOptions {
+        targets: args.targets.clone(),
+        binds: args.both.bind.clone(),
+        listen: args.listen.clone(),
+        name: place.host.clone(),
+        rate: args.both.rate,
+        stripes: args.streams,
+        lasts: args.lasts,
+        certificate: args.tls_cert.zip(args.tls_key),
+    });
+    let offer = offer.map_err(|error| failure("offer", &error))?;
+    place.port = place.port.or(Some(offer.address.port()));
+    let mut report = Report::new(args.both.json);
+    let join = format!("{}@{place}", offer.code.to_text());
+    report.offered(&join, offer.address, &args.targets)?;
+    follow("offer", &offer.relay, report)
+}
+
+fn join(args: JoinArgs) -> Result<(), Failure> {
+    let typed = match args.code.as_str() {
+        "-" => {
+            let mut line = String::new();
+            std::io::stdin()
+                .lock()
+                .read_line(&mut line)
+                .about("standard input")?;
+            line
         }
+        typed => typed.to_owned(),
+    };
+    let (code, place) = typed
+        .trim()
+        .rsplit_once('@')
+        .ok_or_else(|| Failure::usage("join", "it takes what the offer printed, CODE@HOST"))?;
+    let place: Place = place.parse().about_usage("join")?;
+    let relay = relay::join(JoinOptions {
+        code: code
+            .parse()
+            .map_err(|error| Failure::usage("join", error))?,
+        host: place.host.clone(),
+        port: place.port(),
+        targets: args.expose,
+        binds: args.both.bind,
+        rate: args.both.rate,
+        stripes: args.streams,
+        authorities: args.ca,
+        proxies: net::Proxies::from_environment(),
+    });
+    let relay = relay.map_err(|error| failure(&place.to_string(), &error))?;
+    follow("join", &relay, Report::new(args.both.json))
+}
+
+/// Reports until the relay ends.
+fn follow(what: &str, relay: &Relay, mut report: Report) -> Result<(), Failure> {
+    let stopper = relay.stopper();
+    on_interrupt(move || stopper.stop())?;
+    loop {
+        if let Some(event) = relay.event(report.until_account())
+            && let Some(ended) = report.event(event)?
+        {
+            report.account(&relay.account(), true)?;
+            return ended.map_err(|error| failure(what, &error));
+        }
+        report.account(&relay.account(), false)?;
+    }
+}
+
+fn failure(subject: &str, error: &RelayError) -> Failure {
+    let code = match error {
+        RelayError::Usage(_) => Code::Usage,
+        RelayError::Unreachable(_) => Code::NoServer,
+        _ => Code::Failure,
+    };
+    Failure::new(code, subject, error)
+}
+
+fn host_name() -> String {
+    let names = rustix::system::uname();
+    names.nodename().to_string_lossy().into_owned()
+}
+
+trait AboutUsage<T> {
+    fn about_usage(self, subject: &str) -> Result<T, Failure>;
+}
+
+impl<T> AboutUsage<T> for Result<T, String> {
+    fn about_usage(self, subject: &str) -> Result<T, Failure> {
+        self.map_err(|error| Failure::usage(subject, error))
     }
 }

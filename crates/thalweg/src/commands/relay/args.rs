@@ -2,6 +2,7 @@
 
 use crate::commands::token::length;
 use clap::{Args, Subcommand};
+use relay::{Bind, Target};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ pub enum RelayCommand {
 pub struct OfferArgs {
     /// Targets: a name, and the address that it leads to from here
     #[arg(value_name = "NAME=ADDR")]
-    pub targets: Vec<String>,
+    pub targets: Vec<Target>,
     /// Where to listen for the other site
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:443")]
     pub listen: String,
@@ -69,7 +70,7 @@ pub struct JoinArgs {
     pub code: String,
     /// A target of this site that the other one may open: a name, and the address that it leads to from here
     #[arg(long, value_name = "NAME=ADDR")]
-    pub expose: Vec<String>,
+    pub expose: Vec<Target>,
     /// How many connections at once carry it [default: as many as the offer allows]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=16))]
     pub streams: Option<u8>,
@@ -86,7 +87,7 @@ pub struct BothArgs {
     /// Where a target of the other site is opened here: NAME=ADDR, or ADDR for its only one
     /// [default: for join, 127.0.0.1 and a port that is free]
     #[arg(long, value_name = "[NAME=]ADDR")]
-    pub bind: Vec<String>,
+    pub bind: Vec<Bind>,
     /// The most that passes each way, as in 200Mbit, 1Gbit or 50MB (a second); the lower one of both sides counts
     #[arg(long, value_name = "RATE", value_parser = super::rate::parse)]
     pub rate: Option<u64>,

@@ -1,0 +1,227 @@
+//! The side that joins: it dials, and dials again.
+
+use crate::code::Code;
+use crate::dial::{Destination, Dialled, greet};
+use crate::error::RelayError;
+use crate::frame::{Hello, Purpose, Reason, Refusal, Terms};
+use crate::proof::{Claim, Credential, prove, verify};
+use crate::relay::{Bind, Event, Relay, Shared, Target, bind_all, by_name, listen_at, open};
+use crate::session::{Rates, STRIPES_MAX, Session, Side};
+use crate::tls;
+use crate::tunnel::Tunnel;
+use bytes::BytesMut;
+use net::Proxies;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::time::{interval, sleep, sleep_until};
+
+/// Between two tries to come again: it doubles up to the last.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_LAST: Duration = Duration::from_secs(5);
+/// How often time is looked at.
+const TICK: Duration = Duration::from_millis(500);
+/// Where targets of the other side are opened if nothing is said.
+const ANYWHERE: &str = "127.0.0.1:0";
+
+/// What is joined, and how.
+#[derive(Debug, Clone)]
+pub struct JoinOptions {
+    /// What the other side has printed.
+    pub code: Code,
+    /// Where it is.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// What it may open here.
+    pub targets: Vec<Target>,
+    /// Where its targets are opened here; without any, each at a free port of loopback.
+    pub binds: Vec<Bind>,
+    /// The most that passes each way, bytes a second.
+    pub rate: Option<u64>,
+    /// Connections at once, at most; `None` is as many as the offer has.
+    pub stripes: Option<u8>,
+    /// A file of authorities that its certificate has to be of, besides.
+    pub authorities: Option<PathBuf>,
+    /// The way out.
+    pub proxies: Proxies,
+}
+
+/// Joins an offer.
+///
+/// # Errors
+/// [`RelayError`], if it can't be reached or does not let this one in.
+pub fn join(options: JoinOptions) -> Result<Relay, RelayError> {
+    let destination = Destination {
+        host: options.host.clone(),
+        port: options.port,
+        proxies: options.proxies.clone(),
+        config: tls::joining(options.authorities.as_deref())?,
+    };
+    let targets = by_name(&options.targets)?;
+    let (relay, shared) = Relay::new()?;
+    let mut listeners = relay.block_on(bind_all(&options.binds))?;
+    let asked = options.rate.unwrap_or_default();
+    let terms = Terms {
+        rate_up: asked,
+        rate_down: asked,
+        stripes: options.stripes.unwrap_or(STRIPES_MAX as u8),
+    };
+    let hello = Hello {
+        purpose: Purpose::Join,
+        session: [0; 16],
+        proof: [0; 32],
+        terms,
+        targets: targets.keys().cloned().collect(),
+    };
+    let begun = relay.block_on(async {
+        let mut dialled = destination.dial().await?;
+        let key = options.code.key();
+        let proof = prove(&key, Claim::Joins, &dialled.binding);
+        let (welcome, rest) = greet(
+            &mut dialled,
+            Hello {
+                proof,
+                ..hello.clone()
+            },
+        )
+        .await?;
+        if !verify(&key, Claim::Offers, &dialled.binding, &welcome.proof) {
+            return Err(RelayError::Impostor);
+        }
+        // What is not bound yet is bound before anything begins.
+        for name in &welcome.targets {
+            let is_bound =
+                |(bound, _): &(Option<String>, _)| bound.as_ref().is_none_or(|bound| bound == name);
+            if !listeners.iter().any(is_bound) {
+                listeners.push((Some(name.clone()), listen_at(ANYWHERE).await?));
+            }
+        }
+        Ok((dialled, welcome, rest))
+    });
+    let (dialled, welcome, rest) = begun?;
+    let rates = Rates {
+        sends: (welcome.terms.rate_up > 0).then_some(welcome.terms.rate_up),
+        takes: (welcome.terms.rate_down > 0).then_some(welcome.terms.rate_down),
+    };
+    let now = Instant::now();
+    let lasts = Duration::from_secs(u64::from(welcome.lasts_seconds));
+    let peer = destination.authority();
+    shared.events.send(Event::Joined {
+        peer,
+        terms: welcome.terms,
+        lasts,
+    });
+    let joined = Joined {
+        destination,
+        credential: Credential::new(welcome.session, welcome.secret),
+        hello,
+        stripes: welcome.terms.stripes.clamp(1, STRIPES_MAX as u8),
+        ends: now + lasts,
+        shared,
+    };
+    relay.run(async move {
+        let session = Session::new(Side::Joined, rates, now);
+        let tunnel = Tunnel::new(session, targets, joined.shared.events.clone());
+        let _ = joined.shared.tunnel.set(tunnel.clone());
+        open(&tunnel, listeners, &welcome.targets, &joined.shared.events);
+        joined.run(tunnel, (dialled, rest)).await
+    });
+    Ok(relay)
+}
+
+struct Joined {
+    destination: Destination,
+    credential: Credential,
+    /// What it said first, for when it comes again.
+    hello: Hello,
+    stripes: u8,
+    ends: Instant,
+    shared: Arc<Shared>,
+}
+
+impl Joined {
+    async fn run(self, tunnel: Arc<Tunnel>, first: (Dialled, BytesMut)) -> Result<(), RelayError> {
+        let this = Arc::new(self);
+        let mut first = Some(first);
+        for _ in 0..this.stripes {
+            tokio::spawn(this.clone().keep(tunnel.clone(), first.take()));
+        }
+        let mut ticks = interval(TICK);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => tunnel.tick(),
+                () = this.shared.stop.notified() => {
+                    tunnel.leave(Reason::Leaves).await;
+                    return Ok(());
+                }
+                () = sleep_until(this.ends.into()) => {
+                    tunnel.leave(Reason::Over).await;
+                    return Ok(());
+                }
+                reason = tunnel.over() => return match reason {
+                    Reason::Over => Ok(()),
+                    Reason::Leaves => Ok(()),
+                    Reason::Gone => Err(RelayError::Refused(Refusal::Unknown)),
+                    other => Err(RelayError::Over(other)),
+                },
+            }
+        }
+    }
+
+    /// Keeps one connection, and dials it again for as long as the session lasts.
+    async fn keep(self: Arc<Self>, tunnel: Arc<Tunnel>, mut first: Option<(Dialled, BytesMut)>) {
+        let mut pause = PAUSE_FIRST;
+        loop {
+            let come = async {
+                match first.take() {
+                    Some(first) => Ok(first),
+                    None => self.come_again().await,
+                }
+            };
+            let come = tokio::select! {
+                come = come => come,
+                _ = tunnel.over() => return,
+            };
+            match come {
+                Ok((dialled, rest)) => {
+                    pause = PAUSE_FIRST;
+                    match tunnel.carry(dialled.stream, rest).await {
+                        Err(RelayError::Over(_)) | Ok(()) => return,
+                        Err(RelayError::Protocol(why)) => self.shared.events.send(Event::Note(why)),
+                        Err(_) => {}
+                    }
+                }
+                Err(RelayError::Refused(Refusal::Unknown)) => return tunnel.end(Reason::Gone),
+                Err(RelayError::Refused(Refusal::Over)) => return tunnel.end(Reason::Over),
+                Err(RelayError::Impostor) => {
+                    self.shared
+                        .events
+                        .send(Event::Note(RelayError::Impostor.to_string()));
+                }
+                Err(_) => {}
+            }
+            tokio::select! {
+                () = sleep(pause) => {}
+                _ = tunnel.over() => return,
+            }
+            pause = (pause * 2).min(PAUSE_LAST);
+        }
+    }
+
+    async fn come_again(&self) -> Result<(Dialled, BytesMut), RelayError> {
+        let mut dialled = self.destination.dial().await?;
+        let key = self.credential.key();
+        let hello = Hello {
+            purpose: Purpose::Attach,
+            session: self.credential.session,
+            proof: prove(&key, Claim::Returns, &dialled.binding),
+            ..self.hello.clone()
+        };
+        let (welcome, rest) = greet(&mut dialled, hello).await?;
+        match verify(&key, Claim::Receives, &dialled.binding, &welcome.proof) {
+            true => Ok((dialled, rest)),
+            false => Err(RelayError::Impostor),
+        }
+    }
+}

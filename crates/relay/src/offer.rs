@@ -1,0 +1,298 @@
+//! The side that offers: it listens, and lets one other side in.
+
+use crate::admission::{Admission, Admitted};
+use crate::code::{CODE_BYTES, Code};
+use crate::dial::{read_frame, set_options, write_frame};
+use crate::error::RelayError;
+use crate::frame::{Frame, Hello, Purpose, Reason, Refusal, Terms, Welcome};
+use crate::proof::{Binding, Credential};
+use crate::relay::{Bind, Event, Relay, Shared, Target, bind_all, by_name, listen_at, open};
+use crate::session::{Rates, STRIPES_MAX, Session, Side, lower};
+use crate::tls;
+use crate::tunnel::{Targets, Tunnel};
+use bytes::BytesMut;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{interval, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+/// How long somebody may take to say who they are.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections of nobody known, at once; further ones are closed.
+const STRANGERS_MAX: usize = 64;
+/// Before a wrong code is answered.
+const WRONG_PAUSE: Duration = Duration::from_secs(1);
+/// How often time is looked at.
+const TICK: Duration = Duration::from_millis(500);
+
+/// What is offered, and how.
+#[derive(Debug, Clone)]
+pub struct OfferOptions {
+    /// What the other side may open.
+    pub targets: Vec<Target>,
+    /// Where its targets are opened here.
+    pub binds: Vec<Bind>,
+    /// Where to listen for it.
+    pub listen: String,
+    /// The name in the certificate that is made.
+    pub name: String,
+    /// The most that passes each way, bytes a second.
+    pub rate: Option<u64>,
+    /// Connections at once, at most.
+    pub stripes: u8,
+    /// How long it lasts.
+    pub lasts: Duration,
+    /// Files with a certificate and those that signed it, and with its key; without them one is made.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+}
+
+/// An offer that stands.
+pub struct Offer {
+    /// What the other side needs, once.
+    pub code: Code,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// It runs.
+    pub relay: Relay,
+}
+
+impl Offer {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// [`RelayError::Usage`] and [`RelayError::System`].
+    pub fn start(options: OfferOptions) -> Result<Self, RelayError> {
+        if options.targets.is_empty() && options.binds.is_empty() {
+            let why = "there is nothing to offer: name a target, as amqp=10.1.1.100:5672, or an address for one of the \
+                       other side (--bind NAME=ADDR)";
+            return Err(RelayError::Usage(why.to_owned()));
+        }
+        let certificate = options.certificate.as_ref();
+        let files = certificate.map(|(chain, key)| (chain.as_path(), key.as_path()));
+        let acceptor = TlsAcceptor::from(tls::offering(files, &options.name)?);
+        let code = Code::new(random::<CODE_BYTES>()?);
+        let targets = by_name(&options.targets)?;
+        let (relay, shared) = Relay::new()?;
+        let listener = relay.block_on(listen_at(&options.listen))?;
+        let listeners = relay.block_on(bind_all(&options.binds))?;
+        let address = listener
+            .local_addr()
+            .map_err(|error| RelayError::System(format!("listening: {error}")))?;
+        let now = Instant::now();
+        let admission = Admission::new(code.clone(), now, now + options.lasts);
+        let offering = Arc::new(Offering {
+            admission: Mutex::new(admission),
+            binds: Mutex::new(Some(listeners)),
+            targets,
+            options,
+            acceptor,
+            shared,
+        });
+        relay.run(offering.run(listener));
+        Ok(Self {
+            code,
+            address,
+            relay,
+        })
+    }
+}
+
+fn random<const N: usize>() -> Result<[u8; N], RelayError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| RelayError::System(format!("random bytes: {error}")))?;
+    Ok(bytes)
+}
+
+type Listeners = Vec<(Option<String>, TcpListener)>;
+
+struct Offering {
+    /// Held for a moment by who lets somebody in.
+    admission: Mutex<Admission>,
+    /// Listeners of `--bind`, until the other side has joined.
+    binds: Mutex<Option<Listeners>>,
+    targets: Targets,
+    options: OfferOptions,
+    acceptor: TlsAcceptor,
+    shared: Arc<Shared>,
+}
+
+impl Offering {
+    async fn run(self: Arc<Self>, listener: TcpListener) -> Result<(), RelayError> {
+        let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+        let mut ticks = interval(TICK);
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((socket, from)) => match strangers.clone().try_acquire_owned() {
+                        Ok(permit) => drop(tokio::spawn(self.clone().serve(socket, from, permit))),
+                        // Those who are there have their time; this one may come again.
+                        Err(_) => drop(socket),
+                    },
+                    Err(_) => sleep(Duration::from_millis(100)).await,
+                },
+                _ = ticks.tick() => {
+                    if let Some(tunnel) = self.shared.tunnel.get() {
+                        tunnel.tick();
+                    }
+                    let why = self.admission.lock().expect("no holder panics").tick(Instant::now());
+                    match (why, self.shared.tunnel.get()) {
+                        (None, _) => {}
+                        (Some(_), Some(tunnel)) => {
+                            tunnel.leave(Reason::Over).await;
+                            return Ok(());
+                        }
+                        (Some(why), None) => return Err(RelayError::Refused(why)),
+                    }
+                },
+                () = self.shared.stop.notified() => {
+                    if let Some(tunnel) = self.shared.tunnel.get() {
+                        tunnel.leave(Reason::Leaves).await;
+                    }
+                    return Ok(());
+                },
+                reason = self.over() => return match reason {
+                    Reason::Leaves | Reason::Over => Ok(()),
+                    other => Err(RelayError::Over(other)),
+                },
+            }
+        }
+    }
+
+    async fn over(&self) -> Reason {
+        loop {
+            match self.shared.tunnel.get() {
+                Some(tunnel) => return tunnel.over().await,
+                // The loop looks again at each tick.
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    async fn serve(
+        self: Arc<Self>,
+        socket: TcpStream,
+        from: SocketAddr,
+        permit: OwnedSemaphorePermit,
+    ) {
+        set_options(&socket);
+        let greeted = timeout(GREETING_TIMEOUT, self.greeting(socket)).await;
+        let Ok(Ok((mut stream, binding, hello, rest))) = greeted else {
+            return;
+        };
+        let answer = self.admit(&binding, &hello, from);
+        let (welcome, tunnel) = match answer {
+            Ok(admitted) => admitted,
+            Err(refusal) => {
+                if refusal == Refusal::Wrong {
+                    self.shared
+                        .events
+                        .send(Event::Note(format!("{from} came with a wrong code")));
+                    sleep(WRONG_PAUSE).await;
+                }
+                // Who is refused may be gone.
+                let _ = timeout(
+                    GREETING_TIMEOUT,
+                    write_frame(&mut stream, &Frame::Refused(refusal)),
+                )
+                .await;
+                return;
+            }
+        };
+        drop(permit);
+        let said = timeout(
+            GREETING_TIMEOUT,
+            write_frame(&mut stream, &Frame::Welcome(welcome)),
+        )
+        .await;
+        if let Ok(Ok(())) = said
+            && let Err(RelayError::Protocol(why)) = tunnel.carry(stream, rest).await
+        {
+            self.shared
+                .events
+                .send(Event::Note(format!("{from}: {why}")));
+        }
+    }
+
+    async fn greeting(
+        &self,
+        socket: TcpStream,
+    ) -> Result<(TlsStream<TcpStream>, Binding, Hello, BytesMut), RelayError> {
+        let lost = |error: std::io::Error| RelayError::Protocol(error.to_string());
+        let mut stream = self.acceptor.accept(socket).await.map_err(lost)?;
+        let binding = tls::binding(stream.get_ref().1)?;
+        match read_frame(&mut stream).await.map_err(lost)? {
+            (Frame::Hello(hello), rest) => Ok((stream, binding, hello, rest)),
+            _ => Err(RelayError::Protocol(
+                "it begins without a greeting".to_owned(),
+            )),
+        }
+    }
+
+    fn admit(
+        &self,
+        binding: &Binding,
+        hello: &Hello,
+        from: SocketAddr,
+    ) -> Result<(Welcome, Arc<Tunnel>), Refusal> {
+        let now = Instant::now();
+        let mut admission = self.admission.lock().expect("no holder panics");
+        let lasts = admission.ends().saturating_duration_since(now);
+        let most = self.options.stripes.clamp(1, STRIPES_MAX as u8);
+        let rate =
+            |asked: u64| lower(self.options.rate, (asked > 0).then_some(asked)).unwrap_or_default();
+        let terms = Terms {
+            rate_up: rate(hello.terms.rate_up),
+            rate_down: rate(hello.terms.rate_down),
+            stripes: hello.terms.stripes.clamp(1, most),
+        };
+        let welcome = |admitted: &Admitted, secret| Welcome {
+            session: admitted.credential.session,
+            proof: admitted.proof,
+            secret,
+            terms,
+            lasts_seconds: u32::try_from(lasts.as_secs()).unwrap_or(u32::MAX).max(1),
+            targets: self.targets.keys().cloned().collect(),
+        };
+        match hello.purpose {
+            Purpose::Join => {
+                // Without chance there are no secrets, and nobody comes in.
+                let credential =
+                    random::<16>().and_then(|session| Ok(Credential::new(session, random()?)));
+                let credential = credential.map_err(|_| Refusal::Over)?;
+                let admitted = admission.join(now, binding, &hello.proof, credential)?;
+                let rates = Rates {
+                    sends: (terms.rate_down > 0).then_some(terms.rate_down),
+                    takes: (terms.rate_up > 0).then_some(terms.rate_up),
+                };
+                let session = Session::new(Side::Offered, rates, now);
+                let tunnel = Tunnel::new(session, self.targets.clone(), self.shared.events.clone());
+                // One code lets one in, so that this is the first time.
+                let _ = self.shared.tunnel.set(tunnel.clone());
+                self.shared.events.send(Event::Joined {
+                    peer: from.to_string(),
+                    terms,
+                    lasts,
+                });
+                let listeners = self.binds.lock().expect("no holder panics").take();
+                open(
+                    &tunnel,
+                    listeners.unwrap_or_default(),
+                    &hello.targets,
+                    &self.shared.events,
+                );
+                Ok((welcome(&admitted, admitted.credential.secret()), tunnel))
+            }
+            Purpose::Attach => {
+                let admitted = admission.attach(now, binding, hello.session, &hello.proof)?;
+                let tunnel = self.shared.tunnel.get().ok_or(Refusal::Unknown)?;
+                Ok((welcome(&admitted, [0; 32]), tunnel.clone()))
+            }
+        }
+    }
+}
