@@ -68,7 +68,8 @@ class Driver:
 
     `Driver("thalweg.json")` connects by the group file that `thalweg serve`
     writes, and `Driver()` by the one that the environment names
-    (`THALWEG_GROUP_FILE`), or by `thalweg.json`; `Driver(address="tcp://host:port", token=…)` without one, the token
+    (`THALWEG_GROUP_FILE`), or by `thalweg.json`; a `thalweg://` URL, in such a file, as `address` or in
+    `THALWEG_URL`, is all that it needs; `Driver(address="tcp://host:port", token=…)` without one, the token
     being the group file's, as bytes or hexadecimal; `Driver.embedded(path)`
     runs the server in this process.
 

@@ -14,6 +14,7 @@ use crate::session::{Call, Session};
 use crate::split_read::{self, Part};
 use crate::strided::{Selections, StridedWanted};
 use crate::topic_state::TopicState;
+use crate::url;
 use memory::fork::ForkSlot;
 use memory::{Allocation, Target};
 use std::collections::VecDeque;
@@ -102,7 +103,8 @@ impl Driver {
     ///
     /// Tries until the connect timeout, reading a group file again each time; a
     /// group file that is not there is waited for only if
-    /// [`DriverOptions::connect_timeout`] is given.
+    /// [`DriverOptions::connect_timeout`] is given. Address and file may be a `thalweg://` URL; where no file is,
+    /// the environment variable `THALWEG_URL` may have one.
     ///
     /// # Errors
     /// [`ClientError::Unreachable`] or [`ClientError::WrongServer`], naming
@@ -110,6 +112,7 @@ impl Driver {
     /// [`ClientError::Invalid`] for options and addresses that cannot be.
     pub fn connect(endpoint: Endpoint, options: DriverOptions) -> Result<Self, ClientError> {
         options.check()?;
+        let (endpoint, options) = url::resolve(endpoint, options)?;
         check_endpoint(&endpoint, &options)?;
         let driver = Self {
             inner: Arc::new(Inner {

@@ -57,6 +57,7 @@ mod strided;
 mod threads;
 mod topic_handle;
 mod topic_state;
+pub mod url;
 mod when;
 
 pub use callbacks::call_back;

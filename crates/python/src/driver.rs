@@ -23,7 +23,8 @@ use wire::message::PartitionStorage;
 ///
 /// `Driver("thalweg.json")` connects by the group file that `thalweg serve`
 /// writes, and `Driver()` by the one that the environment names
-/// (`THALWEG_GROUP_FILE`), or by `thalweg.json`; `Driver(address="tcp://host:port", token=…)` without one, the token
+/// (`THALWEG_GROUP_FILE`), or by `thalweg.json`; a `thalweg://` URL, in such a file, as `address` or in
+/// `THALWEG_URL`, is all that it needs; `Driver(address="tcp://host:port", token=…)` without one, the token
 /// being the group file's, as bytes or hexadecimal; `Driver.embedded(path)`
 /// runs the server in this process.
 ///
@@ -107,10 +108,9 @@ impl Driver {
     }
 }
 
-/// The group file where none is named: as for the command `thalweg`.
-fn usual_group_file() -> PathBuf {
-    let named = std::env::var_os("THALWEG_GROUP_FILE").filter(|path| !path.is_empty());
-    named.unwrap_or_else(|| "thalweg.json".into()).into()
+fn is_url(path: &Path) -> bool {
+    let text = path.as_os_str().as_encoded_bytes();
+    text.starts_with(client::url::SCHEME.as_bytes())
 }
 
 /// How long the first connection of an unpickled driver may take.
@@ -415,9 +415,14 @@ impl Driver {
         reconnect_timeout: Option<f64>,
         memory_bytes_max: Option<u64>,
     ) -> PyResult<Self> {
-        let group_file = match (group_file, &address) {
-            (None, None) => Some(usual_group_file()),
-            (given, _) => given,
+        let (group_file, address) = match (group_file, address) {
+            (None, None) => match client::url::usual_endpoint() {
+                Endpoint::GroupFile(path) => (Some(path), None),
+                Endpoint::Address { address, .. } => (None, Some(address)),
+            },
+            // A URL is no path.
+            (Some(path), None) if is_url(&path) => (None, Some(path.display().to_string())),
+            given => given,
         };
         let arguments = PyDict::new(py);
         if let Some(path) = &group_file {

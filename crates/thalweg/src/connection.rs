@@ -14,16 +14,16 @@ use std::time::Duration;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Connection")]
 pub struct Connection {
-    /// The group file that the server wrote
+    /// The group file that the server wrote, or a file with a thalweg:// URL [default: the URL of the
+    /// environment variable THALWEG_URL, or thalweg.json]
     #[arg(
         short,
         long,
         value_name = "FILE",
         env = "THALWEG_GROUP_FILE",
-        hide_env_values = true,
-        default_value = "thalweg.json"
+        hide_env_values = true
     )]
-    group_file: PathBuf,
+    group_file: Option<PathBuf>,
     /// The server's address, instead of a group file: unix:///run/thalweg.sock, tcp://127.0.0.1:7000,
     /// tls://host:7000
     #[arg(long, value_name = "ADDRESS")]
@@ -67,6 +67,12 @@ pub struct Connection {
     timeout: f64,
 }
 
+/// Whether a text is a URL with a token in it.
+fn has_token(text: impl AsRef<std::ffi::OsStr>) -> bool {
+    let text = text.as_ref().as_encoded_bytes();
+    text.starts_with(client::url::SCHEME.as_bytes())
+}
+
 pub fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds >= 0.0 => Ok(seconds),
@@ -87,9 +93,45 @@ impl Connection {
 
     /// What error messages call the server.
     pub fn subject(&self) -> String {
-        match &self.address {
-            Some(address) => address.clone(),
-            None => self.group_file.display().to_string(),
+        match (&self.address, &self.group_file) {
+            (Some(address), _) if has_token(address) => "--address".to_owned(),
+            (Some(address), _) => address.clone(),
+            (None, Some(path)) if has_token(path) => "--group-file".to_owned(),
+            (None, Some(path)) => path.display().to_string(),
+            (None, None) => match client::url::usual_endpoint() {
+                Endpoint::GroupFile(path) => path.display().to_string(),
+                Endpoint::Address { .. } => client::url::VARIABLE.to_owned(),
+            },
+        }
+    }
+
+    fn endpoint(&self) -> Result<Endpoint, Failure> {
+        let shows = |what: &str| {
+            Err(Failure::usage(
+                self.subject(),
+                format!(
+                    "a thalweg:// URL has a token, and {what} shows it to everybody on this host. Put it into a file \
+                     that only you can read, and give that as --group-file; or into the environment variable {}",
+                    client::url::VARIABLE
+                ),
+            ))
+        };
+        match (&self.address, &self.group_file) {
+            (Some(address), _) if has_token(address) => shows("a command line"),
+            (Some(address), _) => Ok(Endpoint::Address {
+                address: address.clone(),
+                token: self.token_file.as_deref().map(read_token).transpose()?,
+                directory: None,
+            }),
+            // What the environment has is seen by this user alone.
+            (None, Some(path)) if has_token(path) => match std::env::var_os("THALWEG_GROUP_FILE") {
+                Some(named) if named.as_os_str() == path.as_os_str() => {
+                    Ok(Endpoint::GroupFile(path.clone()))
+                }
+                _ => shows("a command line"),
+            },
+            (None, Some(path)) => Ok(Endpoint::GroupFile(path.clone())),
+            (None, None) => Ok(client::url::usual_endpoint()),
         }
     }
 
@@ -121,14 +163,7 @@ impl Connection {
         reconnect_timeout: Option<f64>,
         request_timeout: Duration,
     ) -> Result<Driver, Failure> {
-        let endpoint = match &self.address {
-            None => Endpoint::GroupFile(self.group_file.clone()),
-            Some(address) => Endpoint::Address {
-                address: address.clone(),
-                token: self.token_file.as_deref().map(read_token).transpose()?,
-                directory: None,
-            },
-        };
+        let endpoint = self.endpoint()?;
         let mut options = driver_options();
         if let Some(path) = &self.tls_ca {
             let tls = Tls::default().through(Proxies::from_environment());

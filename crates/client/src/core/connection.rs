@@ -8,6 +8,7 @@ use crate::error::ClientError;
 use crate::group_file::GroupFile;
 use crate::mailbox::Counters;
 use crate::options::{DriverOptions, Endpoint};
+use crate::url::TOKEN_PREFIX;
 use bytes::Bytes;
 use net::{Fingerprint, Link, Message, Received};
 use std::collections::VecDeque;
@@ -264,6 +265,10 @@ impl Connection {
         let (mechanism, proof) = match &self.credential {
             Some(credential) => (ACCESS_TOKEN, credential.text.clone()),
             None if self.token.is_empty() => ("", Bytes::new()),
+            // A server's own token is bytes that begin with no word.
+            None if self.token.starts_with(TOKEN_PREFIX.as_bytes()) => {
+                (ACCESS_TOKEN, self.token.clone())
+            }
             None => ("token", self.token.clone()),
         };
         let hello = Hello {

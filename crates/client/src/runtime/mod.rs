@@ -13,6 +13,7 @@ use crate::error::ClientError;
 use crate::group_file::{GroupFile, Host};
 use crate::mailbox::Mailbox;
 use crate::options::{DriverOptions, OnCredential};
+use crate::url;
 use bytes::Bytes;
 use memory::Deadline;
 use memory::fork::ClosedInChild;
@@ -516,7 +517,8 @@ fn read_credential(path: &Path) -> Result<Bytes, String> {
         file.take(CREDENTIAL_BYTES_MAX).read_to_end(&mut text)?;
         Ok(text)
     };
-    read().map(Bytes::from).map_err(|error| error.to_string())
+    let content = read().map(Bytes::from).map_err(|error| error.to_string())?;
+    url::presented(content)
 }
 
 fn read_group_file(path: &Path) -> Result<(GroupFile, Vec<String>), String> {
