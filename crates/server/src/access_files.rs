@@ -99,6 +99,11 @@ impl AccessFiles {
         }
     }
 
+    /// Whether there is a key of an issuer.
+    pub(crate) fn are_there(&self) -> bool {
+        self.path.join(ISSUER_FILE).is_file()
+    }
+
     /// Makes the issuer's key if there is none; says whether others may have the one that there is. Without space for it a server goes without: it
     /// takes no tokens, and says so.
     pub(crate) fn make(&self) -> Result<Option<String>, ServerError> {

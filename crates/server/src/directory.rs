@@ -151,13 +151,16 @@ impl DataDirectory {
         Ok(Looked::Known { id, cautions })
     }
 
-    /// Whom a server on the data directory at `path` believes, whether one runs or not.
+    /// Whom a server on the data directory at `path` believes, whether one runs or not; or whom a gateway does, whose
+    /// directory has such files, too.
     ///
     /// # Errors
     /// [`ServerError::Directory`] if no server was started there.
     pub fn access_at(path: &Path) -> Result<AccessFiles, ServerError> {
+        let files = AccessFiles::within(path);
         match read_identity(path)? {
-            Some(_) => Ok(AccessFiles::within(path)),
+            Some(_) => Ok(files),
+            None if files.are_there() => Ok(files),
             None => Err(ServerError::Directory {
                 directory: path.to_owned(),
                 why: "it is no data directory: start a server on it first, which makes the key \

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 pub use crate::commands::bench::BenchCommand;
 pub use crate::commands::doctor::DoctorArgs;
+pub use crate::commands::gateway::GatewayArgs;
 pub use crate::commands::relay::RelayCommand;
 pub use crate::commands::serve::ServeArgs;
 pub use crate::commands::token::TokenCommand;
@@ -87,6 +88,12 @@ pub enum Command {
     /// Tokens: credentials of members of a project, within limits
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Take connections for many servers on one port, and start those servers on request
+    ///
+    /// Connections say by name (SNI) whom they mean. Requests are those of S3M's streaming interface.
+    /// Prints one line with the addresses when it is ready. SIGTERM or SIGINT ends it, and its
+    /// instances with it, unless --leave-instances is given; a second signal ends it at once.
+    Gateway(GatewayArgs),
     /// Connect two sites: one outgoing TLS connection, targets by name, a one-time code
     #[command(subcommand)]
     Relay(RelayCommand),

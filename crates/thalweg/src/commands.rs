@@ -9,6 +9,7 @@ pub mod consume;
 pub mod cursor;
 pub mod doctor;
 pub mod drain;
+pub mod gateway;
 pub mod look;
 pub mod man;
 pub mod produce;

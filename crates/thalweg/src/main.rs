@@ -56,6 +56,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::View(args) => commands::view::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Status(args) => commands::status::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Token(command) => commands::token::run(&command).map(|()| ExitCode::SUCCESS),
+        Command::Gateway(args) => commands::gateway::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Relay(command) => commands::relay::run(command).map(|()| ExitCode::SUCCESS),
         Command::Audit(args) => commands::audit::run(&args),
         Command::Backup(args) => commands::backup::run(&args).map(|()| ExitCode::SUCCESS),

@@ -12,7 +12,7 @@ const HEAD: &str = "\
 
 Standard output carries what was asked for, and nothing else; with `--json` every line of it is one
 JSON value. Errors go to standard error as `thalweg: SUBJECT: WHAT`. The settings of `thalweg serve`
-are in [configuration.md](configuration.md); `thalweg steps`, `thalweg bench`, `thalweg relay`, `thalweg token` and `thalweg why-not` have [pages](cli-steps.md) [of](cli-bench.md) [their](cli-relay.md) [own](cli-token.md).
+are in [configuration.md](configuration.md); `thalweg steps`, `thalweg bench`, `thalweg gateway`, `thalweg relay`, `thalweg token` and `thalweg why-not` have [pages](cli-steps.md) [of](cli-bench.md) [their](cli-relay.md) [own](cli-token.md), [too](cli-gateway.md).
 
 ## Exit codes
 
@@ -55,6 +55,15 @@ const RELAY_HEAD: &str = "\
 Two sites at the command line; [how they are connected](../guide/two-sites.md). Exit codes are [there](cli.md#exit-codes).
 ";
 
+const GATEWAY_HEAD: &str = "\
+# The command `thalweg gateway`
+
+<!-- Made from crates/thalweg/src/commands/gateway/args.rs by `UPDATE_DOCS=1 cargo test -p thalweg --bin thalweg`. -->
+
+How one is run is in [the gateway](../operations/gateway.md), what it answers in [its interface](gateway.md). Exit codes are
+[there](cli.md#exit-codes).
+";
+
 const STEPS_FIELDS: &str = include_str!("reference/steps.md");
 const FIELDS: &str = include_str!("reference/fields.md");
 
@@ -71,7 +80,7 @@ fn page() -> String {
     for command in root.get_subcommands_mut() {
         if !matches!(
             command.get_name(),
-            "bench" | "relay" | "steps" | "token" | "why-not"
+            "bench" | "gateway" | "relay" | "steps" | "token" | "why-not"
         ) {
             describe(&mut page, command, "thalweg");
         }
@@ -97,6 +106,15 @@ fn token_page() -> String {
     describe(&mut page, token.expect("it is a command"), "thalweg");
     let why_not = root.find_subcommand_mut("why-not");
     describe(&mut page, why_not.expect("it is a command"), "thalweg");
+    page
+}
+
+fn gateway_page() -> String {
+    let mut page = GATEWAY_HEAD.to_owned();
+    let mut root = Cli::command().term_width(100);
+    root.build();
+    let gateway = root.find_subcommand_mut("gateway");
+    describe(&mut page, gateway.expect("it is a command"), "thalweg");
     page
 }
 
@@ -152,7 +170,7 @@ fn describe_connection(page: &mut String, root: &Command) {
             _ => arg.hide(true),
         })
         .override_usage(
-            "every command that follows, but for serve, config, token, relay, backup, bench, doctor, completions and man",
+            "every command that follows, but for serve, config, token, gateway, relay, backup, bench, doctor, completions and man",
         );
     push_help(page, "Connection", &mut command);
 }
@@ -194,6 +212,7 @@ fn the_reference_pages_are_up_to_date() {
     let pages = [
         ("cli.md", page()),
         ("cli-bench.md", bench_page()),
+        ("cli-gateway.md", gateway_page()),
         ("cli-relay.md", relay_page()),
         ("cli-steps.md", steps_page()),
         ("cli-token.md", token_page()),
