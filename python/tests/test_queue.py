@@ -143,16 +143,17 @@ def test_a_lease_that_expires_passes_the_event_on(topic: thalweg.Topic) -> None:
 def test_leases_are_extended_in_the_background(topic: thalweg.Topic) -> None:
     push_numbers(topic, 2)
     with (
-        topic.queue("farm", lease=0.3, renew=True, prefetch=1) as slow,
-        topic.queue("farm", lease=0.3, prefetch=1) as other,
+        topic.queue("farm", lease=1, renew=True, prefetch=1) as slow,
+        topic.queue("farm", lease=1, prefetch=1) as other,
     ):
         held = pull(slow)
         passed = pull(other)
-        # The other one's event goes round, five leases long; this one stays.
+        # The other one's event goes round, three leases long; this one stays. A lease is as long as
+        # a machine may hold a program up.
         for deliveries in range(2, 7):
             again = pull(other)
             assert again.id == passed.id and again.deliveries >= deliveries
-            again.return_to_queue(delay=0.3)
+            again.return_to_queue(delay=0.6)
         held.acknowledge().result(60)
 
 
