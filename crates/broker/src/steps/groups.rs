@@ -337,15 +337,17 @@ impl Groups {
             core.touch(lent);
         }
         let from = cursor_of(&key.0, core, lent);
-        let Some(last) = self.last_move(key) else {
-            return;
-        };
-        let refused = last.filter(|last| last.from == from).map(|last| last.to);
-        let Some(offset) = moved.or(refused) else {
+        // A group of a share that is no more has nothing to move.
+        let due = self.last_move(key).and_then(|last| {
+            let refused = last.filter(|last| last.from == from).map(|last| last.to);
+            let to = moved.or(refused)?;
+            *last = Some(CursorMoved { from, to });
+            Some(to)
+        });
+        let Some(offset) = due else {
             lent.ctx.answer(caller, Answer::Done);
             return;
         };
-        *last = Some(CursorMoved { from, to: offset });
         let position = Position {
             incarnation: lent.incarnation(core.topic),
             offset,

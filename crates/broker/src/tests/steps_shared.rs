@@ -256,6 +256,22 @@ fn who_shares_does_so_in_one_way() {
     assert_eq!(refused.code, ErrorCode::InvalidConsumer);
 }
 
+/// Others have shared in another way while it was away, and have gone.
+#[test]
+fn a_group_whose_share_is_no_more_is_answered() {
+    let mut world = Ground::new().start();
+    let (topic, _writer) = steps(&mut world, 1);
+    let shared = world.sharer(topic, "a", (0, 1), OnDemand);
+    world.disconnect(shared.link);
+    let other = world.sharer(topic, "b", (0, 1), RoundRobin);
+    world.leave_readers(topic, &other);
+    let back = Reader {
+        link: world.connect(),
+        ..shared
+    };
+    world.leave_readers(topic, &back);
+}
+
 #[test]
 fn a_group_that_loses_a_rank_is_no_more_and_the_others_hear_of_it() {
     let mut ground = Ground::new();
