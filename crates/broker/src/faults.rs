@@ -7,6 +7,8 @@ pub enum Fault {
     Unauthorized,
     /// Let a connection go on whose credential is over.
     NeverExpires,
+    /// Let a client in before it is durable that it has used its token.
+    UsedForgotten,
     /// Serve a connection whose credential is over as before.
     GraceServes,
     /// Acknowledge a batch as soon as it was taken.

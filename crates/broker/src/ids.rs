@@ -88,4 +88,6 @@ pub(crate) enum Purpose {
     KeepTopic(TopicId),
     /// How far table and ledger came.
     KeepStart,
+    /// Which tokens for one session were presented.
+    KeepUsed,
 }

@@ -76,7 +76,7 @@ impl Node {
     pub fn open(options: NodeOptions, now: Now) -> Result<(Self, StartReport), NodeError> {
         let (opened, report) = start::open(options, now)?;
         let mut node = Self {
-            sessions: Sessions::new(&opened.ctx),
+            sessions: Sessions::new(opened.used, &opened.ctx),
             ctx: opened.ctx,
             coordinator: opened.coordinator,
             queues: BTreeMap::new(),
@@ -578,6 +578,9 @@ impl Node {
                 self.coordinate(|coordinator, around| {
                     coordinator.topic_file_kept(topic, result, around);
                 });
+            }
+            (Some(Purpose::KeepUsed), JobResult::Kept(result)) => {
+                self.sessions.used_kept(result, &mut self.ctx);
             }
             (Some(Purpose::KeepStart), JobResult::Kept(Err(error))) => {
                 self.ctx

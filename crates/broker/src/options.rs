@@ -26,7 +26,8 @@ pub fn open_in_turn(
 #[derive(Clone)]
 pub struct NodeOptions {
     /// The data directory, which exists and is locked by the caller. The node
-    /// owns `internal`, `ledgers`, `partitions`, `topics`, `lost+found` and `start.json` in it.
+    /// owns `internal`, `ledgers`, `partitions`, `topics`, `lost+found`, `start.json` and
+    /// `used-tokens.json` in it.
     pub directory: PathBuf,
     /// Carries out the operations of the start; later ones are outputs.
     pub disk: Arc<dyn Disk>,

@@ -14,9 +14,11 @@ mod delayed;
 mod encode;
 mod hello;
 mod request;
+mod used;
 
 pub(crate) use connection::{Session, Stage};
 pub(crate) use request::{OpenRequest, Work};
+pub(crate) use used::Used;
 
 use crate::answer::{Answer, ClientOutput, Delivery};
 use crate::coordinator::served_topic::Topics;
@@ -35,12 +37,14 @@ use credential::{Expiry, Next, Trusted, authorize, said_of};
 use deferred::Deferred;
 use delayed::Delayed;
 use hello::{check_hello, check_names};
+use log::DiskError;
 use net::{Message, Peer, Received};
 use request::Begin;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
+use used::not_kept;
 use wire::batch::Verify;
 use wire::codec::Reader;
 use wire::frame::{FrameKind, HEARTBEAT_ANSWER, REQUEST_QUIET};
@@ -81,12 +85,22 @@ pub(crate) struct Sessions {
     delayed: Delayed,
     is_draining: bool,
     trusted: Trusted,
+    /// Clients that are let in once it is durable that they have used their tokens.
+    admissions: BTreeMap<LinkId, Admission>,
+}
+
+/// A client that has proved who it is, and is to be welcomed.
+struct Admission {
+    identity: Identity,
+    /// Of its Hello.
+    id: u64,
+    features: u64,
 }
 
 impl Sessions {
-    pub fn new(ctx: &Ctx) -> Self {
+    pub fn new(used: Used, ctx: &Ctx) -> Self {
         Self {
-            trusted: Trusted::new(ctx),
+            trusted: Trusted::new(used, ctx),
             ..Self::default()
         }
     }
@@ -255,6 +269,7 @@ impl Sessions {
 
     /// A connection is gone. What other objects keep for it is theirs to forget.
     pub fn link_down(&mut self, link: LinkId, ctx: &mut Ctx) -> Option<Session> {
+        self.admissions.remove(&link);
         let session = self.links.remove(&link)?;
         if let Some(identity) = session.identity()
             && self.latest.get(&identity.session) == Some(&link)
@@ -479,7 +494,43 @@ impl Sessions {
         let features = (hello.features_required | hello.features_optional) & FEATURES;
         let peer = self.links.get(&link).map(|session| session.peer.clone());
         let peer = peer.unwrap_or_default();
-        let identity = self.trusted.authenticate(hello, &peer, ctx)?;
+        let proved = self.trusted.authenticate(hello, &peer, ctx)?;
+        let waits = self.trusted.remember(link, &proved, ctx);
+        let admission = Admission {
+            identity: proved.identity,
+            id: message.id,
+            features,
+        };
+        match waits {
+            true => {
+                self.admissions.insert(link, admission);
+            }
+            false => self.welcome(link, admission, ctx),
+        }
+        Ok(())
+    }
+
+    /// What is remembered of used tokens was written, or not: who waited for it is let in, or not.
+    pub fn used_kept(&mut self, result: Result<(), DiskError>, ctx: &mut Ctx) {
+        for link in self.trusted.kept(result.is_ok(), ctx) {
+            match (self.admissions.remove(&link), &result) {
+                (Some(admission), Ok(())) => self.welcome(link, admission, ctx),
+                (Some(admission), Err(error)) => {
+                    self.end(link, admission.id, not_kept(error), ctx);
+                }
+                // It is gone.
+                (None, _) => {}
+            }
+        }
+    }
+
+    /// Lets a client in.
+    fn welcome(&mut self, link: LinkId, admission: Admission, ctx: &mut Ctx) {
+        let Admission {
+            identity,
+            id,
+            features,
+        } = admission;
         let credit = self.open(link, identity, ctx);
         let limits = &ctx.options.limits;
         let welcome = Welcome {
@@ -492,7 +543,7 @@ impl Sessions {
             heartbeat_ms: limits.heartbeat.as_millis() as u32,
             server_version: ctx.options.server_version.clone(),
         };
-        let message = Message::control(FrameKind::Welcome, message.id, welcome.to_bytes());
+        let message = Message::control(FrameKind::Welcome, id, welcome.to_bytes());
         self.send(link, message, ctx);
         let identity = self.identity(link);
         if identity.is_some_and(|identity| identity.access.expires().is_some()) {
@@ -501,7 +552,6 @@ impl Sessions {
         if self.is_draining {
             self.say_go_away(link, ctx);
         }
-        Ok(())
     }
 
     /// Ends the older connection of a session. Its client has given it up and

@@ -21,6 +21,8 @@ use crate::faults::Fault;
 use crate::ids::{Now, PartitionKey, StorageId};
 use crate::options::{NodeError, NodeOptions, StartReport};
 use crate::partition::{Partition, Partitions};
+use crate::session::Used;
+use access::UnixTime;
 use log::StorageKind;
 use log::{Disk, OpenPartition, Recovery, Storage};
 use logs::open_logs;
@@ -42,6 +44,7 @@ pub(crate) struct Opened {
     pub coordinator: Coordinator,
     pub partitions: Partitions,
     pub remembered: Remembered,
+    pub used: Used,
     /// What lies in `lost+found`.
     pub set_aside: Vec<String>,
 }
@@ -61,9 +64,16 @@ pub(crate) fn open(options: NodeOptions, now: Now) -> Result<(Opened, StartRepor
         }
     }
     let known = Remembered::read(disk, &options.directory, now.unix_ns)?;
+    let used = Used::read(disk, &options.directory, UnixTime(now.unix_ns))?;
     let survey = Survey::take(&options, now)?;
     let start = examine(&options, &survey, &known, now, &mut report)?;
     aside::remember(&known, &start, disk, &options.directory, &mut report)?;
+    if let Err(error) = used.begin(disk, &options.directory) {
+        report.lines.push(format!(
+            "used-tokens.json is not written: {error}; the next start takes no token for one session \
+             that was made before it"
+        ));
+    }
     let kind = options.kinds.iter().find(|kind| kind.name() == "disk");
     let Some(kind) = kind.cloned() else {
         return Err(NodeError::Invalid("no storage kind is called disk".into()));
@@ -124,6 +134,7 @@ pub(crate) fn open(options: NodeOptions, now: Now) -> Result<(Opened, StartRepor
         coordinator,
         partitions,
         remembered,
+        used,
         set_aside,
     };
     Ok((opened, report))
@@ -137,6 +148,11 @@ pub(crate) fn open(options: NodeOptions, now: Now) -> Result<(Opened, StartRepor
 pub fn look(options: &NodeOptions, now: Now) -> Result<Vec<String>, NodeError> {
     let mut report = StartReport::default();
     let known = Remembered::read(options.disk.as_ref(), &options.directory, now.unix_ns)?;
+    Used::read(
+        options.disk.as_ref(),
+        &options.directory,
+        UnixTime(now.unix_ns),
+    )?;
     let survey = Survey::take(options, now)?;
     examine(options, &survey, &known, now, &mut report)?;
     Ok(report.lines)

@@ -1,17 +1,17 @@
 //! Credentials of connections: what lets a client in, how long that is good, and how another one
 //! takes its place.
 
+use super::used::{Standing, Used};
 use crate::coordinator::served_topic::Topics;
 use crate::ctx::Ctx;
 use crate::faults::Fault;
 use crate::identity::{self, Identity, Proof};
-use crate::ids::Now;
+use crate::ids::{LinkId, Now};
 use crate::refusal::{Refused, refuse};
 use crate::request::Request;
 use access::{Grants, Missing, Origin, Token, TokenId, Trust, UnixTime};
 use core::net::SocketAddr;
 use net::Peer;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::message::{ACCESS_TOKEN, Authenticate, Authenticated, Hello, Method};
@@ -25,19 +25,23 @@ const RETRY_MS: u32 = 1000;
 pub(super) struct Trusted {
     trust: Arc<Trust>,
     grants: Arc<Grants>,
-    /// Tokens for one session that were presented, and by which.
-    used: BTreeMap<TokenId, SessionId>,
-    /// Since when it is known which tokens were presented.
-    since: UnixTime,
+    /// Tokens for one session that were presented.
+    used: Used,
+}
+
+/// A client that has proved who it is.
+pub(super) struct Proved {
+    pub identity: Identity,
+    /// The token for one session that it is the first to present.
+    once: Option<TokenId>,
 }
 
 impl Trusted {
-    pub fn new(ctx: &Ctx) -> Self {
+    pub fn new(used: Used, ctx: &Ctx) -> Self {
         Self {
             trust: ctx.options.trust.clone(),
             grants: Arc::default(),
-            used: BTreeMap::new(),
-            since: UnixTime(ctx.now.unix_ns),
+            used,
         }
     }
 
@@ -57,15 +61,10 @@ impl Trusted {
     /// Lets in whoever shows a token of a project, as its member; this process itself, the owner's
     /// processes where the kernel vouches for them, and whoever shows the server's token, as the
     /// owner.
-    pub fn authenticate(
-        &mut self,
-        hello: Hello,
-        peer: &Peer,
-        ctx: &Ctx,
-    ) -> Result<Identity, Refused> {
+    pub fn authenticate(&self, hello: Hello, peer: &Peer, ctx: &Ctx) -> Result<Proved, Refused> {
         let options = &ctx.options;
         if hello.mechanism == ACCESS_TOKEN {
-            let access = self.admit(&hello.proof, peer, hello.session, ctx)?;
+            let (access, once) = self.admit(&hello.proof, peer, hello.session, ctx)?;
             let project = match &access.subject {
                 access::Subject::Member(project) => project.clone(),
                 access::Subject::Owner => String::new(),
@@ -77,13 +76,14 @@ impl Trusted {
                     format!("{access} has no names of namespace {namespace:?}: ask without one"),
                 ));
             }
-            return Ok(Identity {
+            let identity = Identity {
                 proof: Proof::AccessToken,
                 access,
                 namespace: project,
                 client_name: hello.client_name,
                 session: hello.session,
-            });
+            };
+            return Ok(Proved { identity, once });
         }
         let proof = match peer.uid {
             _ if peer.in_process => Proof::InProcess,
@@ -104,23 +104,46 @@ impl Trusted {
             }
         };
         let grants = self.grants.clone();
-        Ok(Identity {
+        let identity = Identity {
             proof,
             access: access::Identity::owner(origin(peer, ctx), grants),
             namespace: hello.namespace,
             client_name: hello.client_name,
             session: hello.session,
+        };
+        Ok(Proved {
+            identity,
+            once: None,
         })
     }
 
-    /// Who presents the text of a token.
+    /// Remembers that a client has used its token, if it is the first with one for one session. False
+    /// if there is nothing to be remembered; else it is let in by [`Trusted::kept`].
+    pub fn remember(&mut self, link: LinkId, proved: &Proved, ctx: &mut Ctx) -> bool {
+        let Some(id) = proved.once.filter(|_| !ctx.planted(Fault::UsedForgotten)) else {
+            return false;
+        };
+        let identity = &proved.identity;
+        if let Some(credential) = &identity.access.credential {
+            let session = identity.session;
+            self.used.take(link, id, credential, session, ctx);
+        }
+        true
+    }
+
+    /// What is remembered of used tokens was written, or not. Returns who waited for it.
+    pub fn kept(&mut self, is_kept: bool, ctx: &mut Ctx) -> Vec<LinkId> {
+        self.used.kept(is_kept, ctx)
+    }
+
+    /// Who presents the text of a token, and which one for one session that is new.
     fn admit(
-        &mut self,
+        &self,
         text: &[u8],
         peer: &Peer,
         session: SessionId,
         ctx: &Ctx,
-    ) -> Result<access::Identity, Refused> {
+    ) -> Result<(access::Identity, Option<TokenId>), Refused> {
         let refused = |why: String| refuse(ErrorCode::NotAuthenticated, why);
         let text = std::str::from_utf8(text).map_err(|_| refused("this is no token".into()))?;
         let token = Token::from_text(text).map_err(|error| refused(error.to_string()))?;
@@ -146,36 +169,14 @@ impl Trusted {
                  anybody to: it is refused, for it would allow more than it says"
             )));
         }
-        if let Some(id) = credential.once() {
-            self.use_once(id, credential, session).map_err(refused)?;
-        }
-        Ok(identity)
-    }
-
-    /// Keeps for one session what is for one. What was presented before this server started is not
-    /// known, so that a token that was good then is none now.
-    fn use_once(
-        &mut self,
-        id: TokenId,
-        credential: &access::Credential,
-        session: SessionId,
-    ) -> Result<(), String> {
-        let begins = credential.limits().iter().filter_map(|one| one.not_before);
-        if begins.max().is_none_or(|begins| begins < self.since) {
-            return Err(format!(
-                "{credential} is for one session, and was made before this server started, which \
-                 does not know whether it was used: make another one"
-            ));
-        }
-        match self.used.get(&id) {
-            Some(user) if *user != session || session == SessionId(0) => Err(format!(
-                "{credential} is for one session, and another one has used it"
-            )),
-            _ => {
-                self.used.insert(id, session);
-                Ok(())
-            }
-        }
+        let once = match credential.once() {
+            Some(id) => match self.used.stand(id, credential, session)? {
+                Standing::First => Some(id),
+                Standing::Known => None,
+            },
+            None => None,
+        };
+        Ok((identity, once))
     }
 
     /// Takes another credential in the place of a client's present one.
@@ -183,7 +184,7 @@ impl Trusted {
     /// # Errors
     /// Why it does not count; the present one stays.
     pub fn renew(
-        &mut self,
+        &self,
         identity: &mut Identity,
         asked: &Authenticate,
         peer: &Peer,
@@ -196,7 +197,12 @@ impl Trusted {
                 "mechanism {other:?} is not known here; {ACCESS_TOKEN} is"
             )));
         }
-        let fresh = self.admit(&asked.proof, peer, identity.session, ctx)?;
+        let (fresh, once) = self.admit(&asked.proof, peer, identity.session, ctx)?;
+        if once.is_some() {
+            return Err(refused(format!(
+                "{fresh} is for one session, which begins with a connection: connect anew with it"
+            )));
+        }
         let present = &identity.access;
         // What was begun under the one before goes on under this one: it must allow just that.
         if !present.has_rights_of(&fresh) {

@@ -4,6 +4,7 @@ use super::harness::*;
 use crate::Fault;
 use crate::node::{Input, LinkId};
 use access::{Limits, Seed, Token, TokenId, Trust, UnixTime, Verb, Verbs};
+use log::testing::Survival;
 use net::Peer;
 use std::sync::Arc;
 use std::time::Duration;
@@ -526,12 +527,61 @@ fn a_token_for_one_session_is_for_who_comes_first() {
         assert!(error.message.contains("another one has used it"), "{error}");
     }
     assert!(!lets_in(&mut world, of(&once(None), 9)));
-    // What was used before a start is not known, so what was good then is not now.
-    world.pass(MINUTE);
+    // One that was made before there was a list of those that were used.
     let early = once(Some(UnixTime(now.0 - 1)));
     let error = refused(&mut world, of(&early, 7));
-    assert!(
-        error.message.contains("before this server started"),
-        "{error}"
-    );
+    assert!(error.message.contains("make another one"), "{error}");
+    // It stays used, and its session's, over a restart; one that nobody has used is good still.
+    let unused = once(Some(UnixTime(now.0 + 1)));
+    drop(world);
+    ground.power_loss(Survival::Nothing);
+    let mut world = ground.start();
+    world.pass(MINUTE);
+    let error = refused(&mut world, of(&good, 8));
+    assert!(error.message.contains("another one has used it"), "{error}");
+    assert!(lets_in(&mut world, of(&good, 7)));
+    assert!(lets_in(&mut world, of(&unused, 9)));
+    let error = refused(&mut world, of(&unused, 8));
+    assert!(error.message.contains("another one has used it"), "{error}");
+    // Not in the place of another token: the session is to begin with it.
+    let third = once(Some(UnixTime(now.0 + 2)));
+    let link = connect(&mut world, &token(Limits::default()));
+    present(&mut world, link, &third);
+    let said = said(&world, link).pop().unwrap();
+    assert!(said.refused.contains("connect anew"), "{}", said.refused);
+}
+
+/// Nobody is let in by a token for one session before it is durable that it was used.
+fn a_use_is_durable_before_it_counts(mut ground: Ground) -> Result<(), String> {
+    let mut world = ground.start();
+    let good = token(Limits {
+        once: true,
+        not_before: Some(UnixTime(world.now.unix_ns)),
+        ..Limits::default()
+    });
+    let of = |session| Hello {
+        session: SessionId(session),
+        ..with_token(&good)
+    };
+    world.hold_jobs = true;
+    let link = world.connect_as(Peer::default(), of(7));
+    if !world.links[&link].inbox.is_empty() {
+        return Err("it is welcomed early".into());
+    }
+    let error = refused(&mut world, of(8));
+    assert!(error.message.contains("another one has used it"), "{error}");
+    world.release_jobs();
+    assert_eq!(world.links[&link].inbox[0].kind, FrameKind::Welcome);
+    drop(world);
+    ground.power_loss(Survival::Nothing);
+    let mut world = ground.start();
+    refused(&mut world, of(8));
+    Ok(())
+}
+
+#[test]
+fn nobody_comes_in_before_the_use_of_a_token_is_durable() {
+    assert_eq!(a_use_is_durable_before_it_counts(Ground::new()), Ok(()));
+    let caught = a_use_is_durable_before_it_counts(Ground::with_fault(Fault::UsedForgotten));
+    assert!(caught.is_err(), "a use that is forgotten is not noticed");
 }

@@ -150,6 +150,8 @@ impl Ground {
             said: BTreeMap::new(),
             hold_disk: false,
             hold_reads: false,
+            hold_jobs: false,
+            held_jobs: Vec::new(),
             held: Vec::new(),
             held_reads: Vec::new(),
             stopped: None,
@@ -195,6 +197,9 @@ pub struct World {
     /// Whether disk operations wait for [`World::release_disk`].
     pub hold_disk: bool,
     pub hold_reads: bool,
+    /// Whether jobs wait for [`World::release_jobs`].
+    pub hold_jobs: bool,
+    held_jobs: Vec<(JobId, crate::node::Job)>,
     held: Vec<(StorageId, OperationToken, Operation)>,
     held_reads: Vec<(LinkId, net::BulkToken, net::RegionRead)>,
     /// A client that answers no more, and what of its memory it was asked to
@@ -273,10 +278,10 @@ impl World {
                     let reason = NetError::Closed(reason);
                     self.node.handle(self.now, Input::LinkDown { link, reason });
                 }
-                Output::Job { job, work } => {
-                    let result = work.run();
-                    self.job_done(job, result);
-                }
+                Output::Job { job, work } => match self.hold_jobs {
+                    true => self.held_jobs.push((job, work)),
+                    false => self.job_done(job, work.run()),
+                },
                 Output::Report(line) => self.lines.push(line.text),
                 Output::Draining => {}
                 Output::Drained => self.drained = true,
@@ -286,6 +291,15 @@ impl World {
 
     fn job_done(&mut self, job: JobId, result: crate::node::JobResult) {
         self.node.handle(self.now, Input::JobDone { job, result });
+    }
+
+    /// Does the jobs that were held back.
+    pub fn release_jobs(&mut self) {
+        self.hold_jobs = false;
+        for (job, work) in std::mem::take(&mut self.held_jobs) {
+            self.job_done(job, work.run());
+        }
+        self.pump();
     }
 
     fn execute(&mut self, storage: StorageId, token: OperationToken, operation: Operation) {

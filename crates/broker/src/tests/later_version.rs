@@ -36,7 +36,8 @@ fn a_file_of_two_lines_of_a_later_version_is_refused() {
     stop(world, &mut ground, true);
     let mut paths = below(&ground, "/data/topics");
     paths.push(PathBuf::from("/data/start.json"));
-    assert_eq!(paths.len(), 4);
+    paths.push(PathBuf::from("/data/used-tokens.json"));
+    assert_eq!(paths.len(), 5);
     for path in paths {
         let whole = ground.disk.content(&path).unwrap();
         let text = String::from_utf8(whole.clone()).unwrap();
