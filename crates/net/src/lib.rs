@@ -8,6 +8,8 @@
 mod address;
 mod byte_stream;
 mod calls;
+#[cfg(test)]
+mod chance;
 mod contract;
 mod inproc;
 mod options;

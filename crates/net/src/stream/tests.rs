@@ -1,6 +1,7 @@
 //! What can go wrong in a stream of frames.
 
 use super::*;
+use crate::chance::inputs;
 use memory::{Buffer, Pool};
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::{Arc, Mutex};
@@ -264,17 +265,6 @@ fn end_of(events: &[LinkEvent]) -> &NetError {
     }
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 8) as usize % bound.max(1)
-    }
-}
-
 #[test]
 fn the_conversation_is_understood_however_it_is_cut_into_pieces() {
     let bytes = conversation();
@@ -411,47 +401,46 @@ fn every_flipped_bit_of_a_header_ends_the_link_with_its_place() {
     }
 }
 
+/// `THALWEG_FUZZ_SECONDS=600` goes on for so long.
 #[test]
 fn mutated_streams_neither_panic_nor_allocate_beyond_the_limit() {
     let bytes = conversation();
-    for seed in 1..3000u64 {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    inputs(1..3000, |chance| {
         let mut mutated = bytes.clone();
-        match random.below(4) {
-            0 => mutated = (0..2000).map(|_| random.below(256) as u8).collect(),
+        match chance.below(4) {
+            0 => mutated = (0..2000).map(|_| chance.byte()).collect(),
             1 => {
-                let from = random.below(mutated.len());
-                let to = from + random.below(mutated.len() - from);
+                let from = chance.below(mutated.len());
+                let to = from + chance.below(mutated.len() - from);
                 mutated.drain(from..to);
             }
             2 => {
-                let from = random.below(mutated.len());
+                let from = chance.below(mutated.len());
                 let again = mutated[..from].to_vec();
                 mutated.extend(again);
             }
             _ => {}
         }
-        for _ in 0..random.below(5) {
-            let at = random.below(mutated.len());
+        for _ in 0..chance.below(5) {
+            let at = chance.below(mutated.len());
             if let Some(byte) = mutated.get_mut(at) {
-                *byte = random.below(256) as u8;
+                *byte = chance.byte();
             }
         }
         // Repair the checksums of some headers, so that more gets through.
-        if random.below(2) == 0 {
+        if chance.below(2) == 0 {
             repair(&mut mutated);
         }
         let tape = Tape::of(&mutated);
-        tape.reel().read_bytes_max = random.below(200);
+        tape.reel().read_bytes_max = chance.below(200);
         let options = options();
         let (mut link, ..) = set_up(&tape, &options);
         let events = poll_all(&mut link);
-        eprintln!("seed {seed}");
         assert_ended(&mut link, &events);
         drop(events);
         // At most one payload of each size class was under way at once.
-        assert!(options.pool.kept_bytes() < 400_000, "seed {seed}");
-    }
+        assert!(options.pool.kept_bytes() < 400_000);
+    });
 }
 
 /// Makes the checksums of headers right as far as lengths lead to them.

@@ -417,3 +417,6 @@ impl<S: Socket> ByteStream for TlsBytes<S> {
         matches!(self.state, State::PeerClosed | State::Broken(..))
     }
 }
+
+#[cfg(test)]
+mod fuzz;
