@@ -2,7 +2,7 @@
 
 use crate::code::Code;
 use crate::faults::{Fault, planted};
-use crate::frame::Refusal;
+use crate::frame::{Hello, Purpose, Refusal};
 use crate::proof::{Binding, Claim, Credential, PROOF_BYTES, prove, verify};
 use std::time::{Duration, Instant};
 
@@ -49,9 +49,14 @@ pub struct Admitted {
 }
 
 impl Admission {
-    /// An offer that lasts until `ends`.
+    /// An offer that lasts until `ends`, with a code that is good for [`CODE_LASTS`].
     pub fn new(code: Code, now: Instant, ends: Instant) -> Self {
-        let until = (now + CODE_LASTS).min(ends);
+        Self::with_code_until(code, now + CODE_LASTS, ends)
+    }
+
+    /// An offer that lasts until `ends`, with a code that is good until then.
+    pub fn with_code_until(code: Code, code_ends: Instant, ends: Instant) -> Self {
+        let until = code_ends.min(ends);
         Self {
             state: State::Offered {
                 code,
@@ -72,6 +77,17 @@ impl Admission {
         match &self.state {
             State::Offered { until, .. } => Some(*until),
             _ => None,
+        }
+    }
+
+    /// Whether who comes means this offer among several: they have its code, or its session.
+    pub fn is_meant(&self, binding: &Binding, hello: &Hello) -> bool {
+        match (&self.state, hello.purpose) {
+            (State::Offered { code, .. }, Purpose::Join) => {
+                verify(&code.key(), Claim::Joins, binding, &hello.proof)
+            }
+            (State::Joined(credential), Purpose::Attach) => credential.session == hello.session,
+            _ => false,
         }
     }
 

@@ -14,6 +14,7 @@ use net::Proxies;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
 use tokio::time::{interval, sleep, sleep_until};
 
 /// Between two tries to come again: it doubles up to the last.
@@ -52,6 +53,77 @@ pub struct JoinOptions {
 /// # Errors
 /// [`RelayError`], if it can't be reached or does not let this one in.
 pub fn join(options: JoinOptions) -> Result<Relay, RelayError> {
+    let (relay, shared) = Relay::new()?;
+    let begun = relay.block_on(async {
+        let binds = bind_all(&options.binds).await?;
+        begin(options, Listeners::Named(binds), shared).await
+    });
+    let runs = begun?;
+    relay.run(runs);
+    Ok(relay)
+}
+
+/// Joins an offer on the threads of the runtime that this is called in. Each of the listeners leads to the next
+/// target, in the order of their names, and again from the first one; `binds` is not looked at.
+///
+/// # Errors
+/// As [`join`].
+pub async fn join_in_turn(
+    options: JoinOptions,
+    listeners: Vec<TcpListener>,
+) -> Result<Relay, RelayError> {
+    let (relay, shared) = Relay::lent();
+    let runs = begin(options, Listeners::InTurn(listeners), shared).await?;
+    relay.run(runs);
+    Ok(relay)
+}
+
+/// Listeners here, and where they lead.
+enum Listeners {
+    /// To the target of that name; `None` is the only one.
+    Named(Vec<(Option<String>, TcpListener)>),
+    /// To one target after the other.
+    InTurn(Vec<TcpListener>),
+}
+
+impl Listeners {
+    /// With a name each, once the targets are known. What is not bound yet is bound before anything begins.
+    async fn to(
+        self,
+        targets: &[String],
+    ) -> Result<Vec<(Option<String>, TcpListener)>, RelayError> {
+        match self {
+            Self::Named(mut listeners) => {
+                for name in targets {
+                    let is_bound = |(bound, _): &(Option<String>, _)| {
+                        bound.as_ref().is_none_or(|bound| bound == name)
+                    };
+                    if !listeners.iter().any(is_bound) {
+                        listeners.push((Some(name.clone()), listen_at(ANYWHERE).await?));
+                    }
+                }
+                Ok(listeners)
+            }
+            Self::InTurn(_) if targets.is_empty() => {
+                let why = "the other side offers no target";
+                Err(RelayError::Usage(why.to_owned()))
+            }
+            Self::InTurn(listeners) => {
+                let mut names = targets.to_vec();
+                names.sort();
+                let in_turn = names.into_iter().cycle().map(Some);
+                Ok(in_turn.zip(listeners).collect())
+            }
+        }
+    }
+}
+
+/// Joins; what is returned carries the session to its end.
+async fn begin(
+    options: JoinOptions,
+    listeners: Listeners,
+    shared: Arc<Shared>,
+) -> Result<impl Future<Output = Result<(), RelayError>> + Send + 'static, RelayError> {
     let destination = Destination {
         host: options.host.clone(),
         port: options.port,
@@ -59,8 +131,6 @@ pub fn join(options: JoinOptions) -> Result<Relay, RelayError> {
         config: tls::joining(options.authorities.as_deref())?,
     };
     let targets = by_name(&options.targets)?;
-    let (relay, shared) = Relay::new()?;
-    let mut listeners = relay.block_on(bind_all(&options.binds))?;
     let asked = options.rate.unwrap_or_default();
     let terms = Terms {
         rate_up: asked,
@@ -74,32 +144,18 @@ pub fn join(options: JoinOptions) -> Result<Relay, RelayError> {
         terms,
         targets: targets.keys().cloned().collect(),
     };
-    let begun = relay.block_on(async {
-        let mut dialled = destination.dial().await?;
-        let key = options.code.key();
-        let proof = prove(&key, Claim::Joins, &dialled.binding);
-        let (welcome, rest) = greet(
-            &mut dialled,
-            Hello {
-                proof,
-                ..hello.clone()
-            },
-        )
-        .await?;
-        if !verify(&key, Claim::Offers, &dialled.binding, &welcome.proof) {
-            return Err(RelayError::Impostor);
-        }
-        // What is not bound yet is bound before anything begins.
-        for name in &welcome.targets {
-            let is_bound =
-                |(bound, _): &(Option<String>, _)| bound.as_ref().is_none_or(|bound| bound == name);
-            if !listeners.iter().any(is_bound) {
-                listeners.push((Some(name.clone()), listen_at(ANYWHERE).await?));
-            }
-        }
-        Ok((dialled, welcome, rest))
-    });
-    let (dialled, welcome, rest) = begun?;
+    let mut dialled = destination.dial().await?;
+    let key = options.code.key();
+    let proof = prove(&key, Claim::Joins, &dialled.binding);
+    let first = Hello {
+        proof,
+        ..hello.clone()
+    };
+    let (welcome, rest) = greet(&mut dialled, first).await?;
+    if !verify(&key, Claim::Offers, &dialled.binding, &welcome.proof) {
+        return Err(RelayError::Impostor);
+    }
+    let listeners = listeners.to(&welcome.targets).await?;
     let rates = Rates {
         sends: (welcome.terms.rate_up > 0).then_some(welcome.terms.rate_up),
         takes: (welcome.terms.rate_down > 0).then_some(welcome.terms.rate_down),
@@ -120,14 +176,13 @@ pub fn join(options: JoinOptions) -> Result<Relay, RelayError> {
         ends: now + lasts,
         shared,
     };
-    relay.run(async move {
+    Ok(async move {
         let session = Session::new(Side::Joined, rates, now);
         let tunnel = Tunnel::new(session, targets, joined.shared.events.clone());
         let _ = joined.shared.tunnel.set(tunnel.clone());
         open(&tunnel, listeners, &welcome.targets, &joined.shared.events);
         joined.run(tunnel, (dialled, rest)).await
-    });
-    Ok(relay)
+    })
 }
 
 struct Joined {

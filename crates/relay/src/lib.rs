@@ -16,6 +16,7 @@ mod dial;
 mod error;
 mod faults;
 mod frame;
+mod hub;
 mod join;
 mod offer;
 mod proof;
@@ -35,7 +36,8 @@ pub use frame::{
     DATA_BYTES_MAX, Frame, FrameError, HELLO_BYTES_MAX, Hello, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX,
     Purpose, Reason, Refusal, StreamId, TARGETS_MAX, Terms, VERSION, Welcome, is_name,
 };
-pub use join::{JoinOptions, join};
+pub use hub::{Hub, HubOffer};
+pub use join::{JoinOptions, join, join_in_turn};
 pub use offer::{Offer, OfferOptions};
 pub use proof::{Binding, Credential, EXPORTER, PROOF_BYTES};
 pub use relay::{Bind, Event, Relay, Stopper, Target};
@@ -43,3 +45,4 @@ pub use session::{
     Broken, Next, PING_EVERY, Rates, Read, SILENT_MAX, STREAMS_MAX, STRIPES_MAX, Session, Side,
     Stripe, Wake,
 };
+pub use tls::serving;

@@ -89,11 +89,18 @@ impl Offer {
             admission: Mutex::new(admission),
             binds: Mutex::new(Some(listeners)),
             targets,
-            options,
-            acceptor,
+            rate: options.rate,
+            stripes: options.stripes,
             shared,
         });
-        relay.run(offering.run(listener));
+        let guests = Guests::Alone(offering.clone());
+        let reception = Arc::new(Reception { acceptor, guests });
+        relay.run(async move {
+            tokio::select! {
+                ended = offering.run() => ended,
+                () = reception.run(listener) => Ok(()),
+            }
+        });
         Ok(Self {
             code,
             address,
@@ -102,7 +109,7 @@ impl Offer {
     }
 }
 
-fn random<const N: usize>() -> Result<[u8; N], RelayError> {
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], RelayError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes)
         .map_err(|error| RelayError::System(format!("random bytes: {error}")))?;
@@ -111,31 +118,145 @@ fn random<const N: usize>() -> Result<[u8; N], RelayError> {
 
 type Listeners = Vec<(Option<String>, TcpListener)>;
 
-struct Offering {
+/// One offer, wherever its other side comes in.
+pub(crate) struct Offering {
     /// Held for a moment by who lets somebody in.
-    admission: Mutex<Admission>,
+    pub admission: Mutex<Admission>,
     /// Listeners of `--bind`, until the other side has joined.
-    binds: Mutex<Option<Listeners>>,
-    targets: Targets,
-    options: OfferOptions,
-    acceptor: TlsAcceptor,
-    shared: Arc<Shared>,
+    pub binds: Mutex<Option<Listeners>>,
+    pub targets: Targets,
+    /// The most that passes each way, bytes a second.
+    pub rate: Option<u64>,
+    /// Connections at once, at most.
+    pub stripes: u8,
+    pub shared: Arc<Shared>,
+}
+
+/// Whom those who come in may mean.
+pub(crate) enum Guests {
+    /// The only offer that there is.
+    Alone(Arc<Offering>),
+    /// Whichever of several has their code or session.
+    Several(Arc<Offers>),
+}
+
+/// The offers of one listener. Locked for a look.
+#[derive(Default)]
+pub(crate) struct Offers(pub Mutex<Vec<Arc<Offering>>>);
+
+/// A listener, and the offers behind it.
+pub(crate) struct Reception {
+    pub acceptor: TlsAcceptor,
+    pub guests: Guests,
+}
+
+impl Guests {
+    fn meant(&self, binding: &Binding, hello: &Hello) -> Option<Arc<Offering>> {
+        match self {
+            Self::Alone(offering) => Some(offering.clone()),
+            Self::Several(offers) => {
+                let offers = offers.0.lock().expect("no holder panics");
+                let is_meant = |one: &&Arc<Offering>| {
+                    let admission = one.admission.lock().expect("no holder panics");
+                    admission.is_meant(binding, hello)
+                };
+                offers.iter().find(is_meant).cloned()
+            }
+        }
+    }
+}
+
+impl Reception {
+    /// Lets in who comes, for as long as it is polled.
+    pub(crate) async fn run(self: Arc<Self>, listener: TcpListener) {
+        let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+        loop {
+            match listener.accept().await {
+                Ok((socket, from)) => match strangers.clone().try_acquire_owned() {
+                    Ok(permit) => drop(tokio::spawn(self.clone().serve(socket, from, permit))),
+                    // Those who are there have their time; this one may come again.
+                    Err(_) => drop(socket),
+                },
+                Err(_) => sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+
+    async fn serve(
+        self: Arc<Self>,
+        socket: TcpStream,
+        from: SocketAddr,
+        permit: OwnedSemaphorePermit,
+    ) {
+        set_options(&socket);
+        let greeted = timeout(GREETING_TIMEOUT, self.greeting(socket)).await;
+        let Ok(Ok((mut stream, binding, hello, rest))) = greeted else {
+            return;
+        };
+        let meant = self.guests.meant(&binding, &hello);
+        let answer = match &meant {
+            Some(offering) => offering.admit(&binding, &hello, from),
+            None => Err(match hello.purpose {
+                Purpose::Join => Refusal::Wrong,
+                Purpose::Attach => Refusal::Unknown,
+            }),
+        };
+        let (welcome, tunnel) = match answer {
+            Ok(admitted) => admitted,
+            Err(refusal) => {
+                if refusal == Refusal::Wrong {
+                    if let Some(offering) = &meant {
+                        let note = Event::Note(format!("{from} came with a wrong code"));
+                        offering.shared.events.send(note);
+                    }
+                    sleep(WRONG_PAUSE).await;
+                }
+                // Who is refused may be gone.
+                let _ = timeout(
+                    GREETING_TIMEOUT,
+                    write_frame(&mut stream, &Frame::Refused(refusal)),
+                )
+                .await;
+                return;
+            }
+        };
+        drop(permit);
+        let said = timeout(
+            GREETING_TIMEOUT,
+            write_frame(&mut stream, &Frame::Welcome(welcome)),
+        )
+        .await;
+        if let Ok(Ok(())) = said
+            && let Err(RelayError::Protocol(why)) = tunnel.carry(stream, rest).await
+            && let Some(offering) = &meant
+        {
+            let note = Event::Note(format!("{from}: {why}"));
+            offering.shared.events.send(note);
+        }
+    }
+
+    async fn greeting(
+        &self,
+        socket: TcpStream,
+    ) -> Result<(TlsStream<TcpStream>, Binding, Hello, BytesMut), RelayError> {
+        let lost = |error: std::io::Error| RelayError::Protocol(error.to_string());
+        let mut stream = self.acceptor.accept(socket).await.map_err(lost)?;
+        let binding = tls::binding(stream.get_ref().1)?;
+        match read_frame(&mut stream).await.map_err(lost)? {
+            (Frame::Hello(hello), rest) => Ok((stream, binding, hello, rest)),
+            _ => Err(RelayError::Protocol(
+                "it begins without a greeting".to_owned(),
+            )),
+        }
+    }
 }
 
 impl Offering {
-    async fn run(self: Arc<Self>, listener: TcpListener) -> Result<(), RelayError> {
-        let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+    /// Looks after it until it is over.
+    pub(crate) async fn run(self: Arc<Self>) -> Result<(), RelayError> {
         let mut ticks = interval(TICK);
         loop {
             tokio::select! {
-                accepted = listener.accept() => match accepted {
-                    Ok((socket, from)) => match strangers.clone().try_acquire_owned() {
-                        Ok(permit) => drop(tokio::spawn(self.clone().serve(socket, from, permit))),
-                        // Those who are there have their time; this one may come again.
-                        Err(_) => drop(socket),
-                    },
-                    Err(_) => sleep(Duration::from_millis(100)).await,
-                },
                 _ = ticks.tick() => {
                     if let Some(tunnel) = self.shared.tunnel.get() {
                         tunnel.tick();
@@ -174,66 +295,6 @@ impl Offering {
         }
     }
 
-    async fn serve(
-        self: Arc<Self>,
-        socket: TcpStream,
-        from: SocketAddr,
-        permit: OwnedSemaphorePermit,
-    ) {
-        set_options(&socket);
-        let greeted = timeout(GREETING_TIMEOUT, self.greeting(socket)).await;
-        let Ok(Ok((mut stream, binding, hello, rest))) = greeted else {
-            return;
-        };
-        let answer = self.admit(&binding, &hello, from);
-        let (welcome, tunnel) = match answer {
-            Ok(admitted) => admitted,
-            Err(refusal) => {
-                if refusal == Refusal::Wrong {
-                    self.shared
-                        .events
-                        .send(Event::Note(format!("{from} came with a wrong code")));
-                    sleep(WRONG_PAUSE).await;
-                }
-                // Who is refused may be gone.
-                let _ = timeout(
-                    GREETING_TIMEOUT,
-                    write_frame(&mut stream, &Frame::Refused(refusal)),
-                )
-                .await;
-                return;
-            }
-        };
-        drop(permit);
-        let said = timeout(
-            GREETING_TIMEOUT,
-            write_frame(&mut stream, &Frame::Welcome(welcome)),
-        )
-        .await;
-        if let Ok(Ok(())) = said
-            && let Err(RelayError::Protocol(why)) = tunnel.carry(stream, rest).await
-        {
-            self.shared
-                .events
-                .send(Event::Note(format!("{from}: {why}")));
-        }
-    }
-
-    async fn greeting(
-        &self,
-        socket: TcpStream,
-    ) -> Result<(TlsStream<TcpStream>, Binding, Hello, BytesMut), RelayError> {
-        let lost = |error: std::io::Error| RelayError::Protocol(error.to_string());
-        let mut stream = self.acceptor.accept(socket).await.map_err(lost)?;
-        let binding = tls::binding(stream.get_ref().1)?;
-        match read_frame(&mut stream).await.map_err(lost)? {
-            (Frame::Hello(hello), rest) => Ok((stream, binding, hello, rest)),
-            _ => Err(RelayError::Protocol(
-                "it begins without a greeting".to_owned(),
-            )),
-        }
-    }
-
     fn admit(
         &self,
         binding: &Binding,
@@ -243,9 +304,8 @@ impl Offering {
         let now = Instant::now();
         let mut admission = self.admission.lock().expect("no holder panics");
         let lasts = admission.ends().saturating_duration_since(now);
-        let most = self.options.stripes.clamp(1, STRIPES_MAX as u8);
-        let rate =
-            |asked: u64| lower(self.options.rate, (asked > 0).then_some(asked)).unwrap_or_default();
+        let most = self.stripes.clamp(1, STRIPES_MAX as u8);
+        let rate = |asked: u64| lower(self.rate, (asked > 0).then_some(asked)).unwrap_or_default();
         let terms = Terms {
             rate_up: rate(hello.terms.rate_up),
             rate_down: rate(hello.terms.rate_down),

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::Notify;
 
 /// Reports that wait to be read; further ones are dropped, but for the last.
@@ -212,11 +212,19 @@ pub(crate) struct Shared {
     pub events: Events,
 }
 
-/// A relay that runs, on threads of its own. Dropping it ends it without a word to the other side.
+/// Whose threads run it.
+enum Threads {
+    /// Its own, until it is dropped.
+    Own(Option<Runtime>),
+    /// Those of who began it.
+    Lent(Handle),
+}
+
+/// A relay that runs. Dropping it ends it: without a word to the other side if it is on threads of its own.
 pub struct Relay {
     shared: Arc<Shared>,
     events: Receiver<Event>,
-    runtime: Option<Runtime>,
+    threads: Threads,
 }
 
 /// Ends a relay in order, from any thread.
@@ -240,6 +248,15 @@ impl Relay {
             .enable_all()
             .build()
             .map_err(|error| RelayError::System(format!("threads: {error}")))?;
+        Ok(Self::on(Threads::Own(Some(runtime))))
+    }
+
+    /// One on the threads of the runtime that this is called in, and what it shares.
+    pub(crate) fn lent() -> (Self, Arc<Shared>) {
+        Self::on(Threads::Lent(Handle::current()))
+    }
+
+    fn on(threads: Threads) -> (Self, Arc<Shared>) {
         let (sender, events) = sync_channel(EVENTS_MAX);
         let shared = Arc::new(Shared {
             tunnel: OnceLock::new(),
@@ -249,32 +266,35 @@ impl Relay {
         let relay = Self {
             shared: shared.clone(),
             events,
-            runtime: Some(runtime),
+            threads,
         };
-        Ok((relay, shared))
+        (relay, shared)
+    }
+
+    fn tasks(&self) -> &Handle {
+        match &self.threads {
+            Threads::Own(runtime) => runtime
+                .as_ref()
+                .expect("it is there until it is dropped")
+                .handle(),
+            Threads::Lent(handle) => handle,
+        }
     }
 
     /// Waits for something of the beginning.
     pub(crate) fn block_on<T>(&self, begins: impl Future<Output = T>) -> T {
-        self.runtime
-            .as_ref()
-            .expect("it is there until it is dropped")
-            .block_on(begins)
+        self.tasks().block_on(begins)
     }
 
     /// Runs it to its end, of which it reports.
     pub(crate) fn run(&self, runs: impl Future<Output = Result<(), RelayError>> + Send + 'static) {
         let shared = self.shared.clone();
-        self.runtime
-            .as_ref()
-            .expect("it is there until it is dropped")
-            .spawn(async move {
-                let ended = runs.await;
-                // The last word may wait until there is room for it.
-                let _ =
-                    tokio::task::spawn_blocking(move || shared.events.0.send(Event::Ended(ended)))
-                        .await;
-            });
+        self.tasks().spawn(async move {
+            let ended = runs.await;
+            // The last word may wait until there is room for it.
+            let _ = tokio::task::spawn_blocking(move || shared.events.0.send(Event::Ended(ended)))
+                .await;
+        });
     }
 
     /// The next report; `None` if none comes in that time.
@@ -303,8 +323,13 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+        match &mut self.threads {
+            Threads::Own(runtime) => {
+                if let Some(runtime) = runtime.take() {
+                    runtime.shutdown_background();
+                }
+            }
+            Threads::Lent(_) => self.shared.stop.notify_one(),
         }
     }
 }

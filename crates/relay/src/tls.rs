@@ -41,6 +41,23 @@ pub(crate) fn offering(
     Ok(Arc::new(config))
 }
 
+/// TLS for another listener of the same process, with the certificate of these PEM files, for these protocols.
+///
+/// # Errors
+/// [`RelayError::Usage`], which names the file.
+pub fn serving(
+    (chain, key): (&Path, &Path),
+    protocols: &[&[u8]],
+) -> Result<Arc<ServerConfig>, RelayError> {
+    let (chain, key) = (read_chain(chain)?, read_key(key)?);
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+        .map_err(|error| RelayError::Usage(format!("certificate and key: {error}")))?;
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    Ok(Arc::new(config))
+}
+
 type Made = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 fn made(name: &str) -> Result<Made, RelayError> {

@@ -5,7 +5,7 @@
 mod rig;
 
 use relay::{Code, Event, Refusal, RelayError};
-use rig::{CuttingProxy, Echo, Site, connect, offer, until};
+use rig::{CuttingProxy, Echo, HubSite, Site, connect, offer, until};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 
@@ -168,6 +168,39 @@ fn streams_live_through_a_cut_and_a_new_one_needs_no_code() {
     let account = until(|| Some(site.joined.account()).filter(|account| account.stripes > 0));
     assert!(account.cuts > 0);
     assert!(there_and_back(connect(site.at("echo")), b"later") == b"later");
+}
+
+#[test]
+fn one_listener_has_many_offers_each_by_its_own_code() {
+    let (first, second) = (Echo::start(), Echo::start());
+    let hub = HubSite::start();
+    let proxy = CuttingProxy::to(&hub.hub.address().to_string());
+    let port = proxy.address.port();
+    let codes = [&first, &second].map(|echo| hub.offer(&echo.address));
+    let sites = codes.each_ref().map(|(code, _)| {
+        let joined = rig::try_join(code.clone(), port, |_| {}).unwrap();
+        rig::Side::new(joined)
+    });
+    for _ in 0..2 {
+        for site in &sites {
+            assert!(there_and_back(connect(site.bound("echo")), b"hello") == b"hello");
+        }
+        // Each comes again to its own.
+        proxy.cut();
+        sites.iter().for_each(|site| {
+            until(|| (site.account().cuts > 0 && site.account().stripes > 0).then_some(()))
+        });
+    }
+    // A code is good once, here too, and another one is none.
+    for code in [codes[0].0.clone(), Code::new([9; 10])] {
+        let refused = rig::try_join(code, port, |_| {}).map(drop).unwrap_err();
+        assert_eq!(refused, RelayError::Refused(Refusal::Wrong));
+    }
+    // The end of one is not that of the other.
+    let [(_, one), (_, _other)] = codes;
+    drop(one);
+    assert_eq!(sites[0].ended(), Ok(()));
+    assert!(there_and_back(connect(sites[1].bound("echo")), b"still") == b"still");
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use bytes::BytesMut;
 use relay::{
-    Account, Code, Event, Frame, JoinOptions, Offer, OfferOptions, Relay, RelayError, Terms,
-    Welcome, join,
+    Account, Code, Event, Frame, Hub, HubOffer, JoinOptions, Offer, OfferOptions, Relay,
+    RelayError, Terms, Welcome, join,
 };
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
@@ -71,8 +71,44 @@ pub struct Side {
     events: Mutex<Vec<Event>>,
 }
 
+/// A listener for many offers, and the threads that it is on.
+pub struct HubSite {
+    pub hub: Hub,
+    threads: tokio::runtime::Runtime,
+}
+
+impl HubSite {
+    pub fn start() -> Self {
+        let threads = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let hub = threads.block_on(Hub::listen("127.0.0.1:0", "localhost", None));
+        Self {
+            hub: hub.unwrap(),
+            threads,
+        }
+    }
+
+    /// Offers a program under the name `echo`.
+    pub fn offer(&self, address: &str) -> (Code, Relay) {
+        let code = Code::random().unwrap();
+        let _within = self.threads.enter();
+        let relay = self.hub.offer(HubOffer {
+            code: code.clone(),
+            code_lasts: Duration::from_secs(600),
+            targets: vec![format!("echo={address}").parse().unwrap()],
+            rate: None,
+            stripes: 2,
+            lasts: Duration::from_secs(3600),
+        });
+        (code, relay.unwrap())
+    }
+}
+
 impl Side {
-    fn new(relay: Relay) -> Self {
+    pub fn new(relay: Relay) -> Self {
         Self {
             relay,
             events: Mutex::new(Vec::new()),
