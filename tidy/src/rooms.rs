@@ -22,8 +22,19 @@ struct Rule {
 
 /// The rooms that a face puts together.
 const FACE: &[&str] = &[
-    "wire", "memory", "topic", "access", "net", "fabric", "plugin", "server", "client", "step",
-    "relay", "gateway",
+    "wire",
+    "memory",
+    "topic",
+    "access",
+    "net",
+    "fabric",
+    "plugin",
+    "server",
+    "client",
+    "step",
+    "relay",
+    "gateway",
+    "scistream",
 ];
 
 /// The table of rooms. A room that is not built yet has its row all the same, so
@@ -131,6 +142,11 @@ const RULES: &[Rule] = &[
         room: "gateway",
         imports: &["wire", "net", "access"],
         because: "it starts servers as processes and passes bytes; it must not hold a node of its own",
+    },
+    Rule {
+        room: "scistream",
+        imports: &["net", "access", "relay"],
+        because: "another protocol's calls set up tunnels of the relay, and nothing else",
     },
     Rule {
         room: "sim",

@@ -4,6 +4,7 @@ mod args;
 mod place;
 mod rate;
 mod report;
+mod scistream;
 
 pub use args::RelayCommand;
 
@@ -19,6 +20,7 @@ pub fn run(command: RelayCommand) -> Result<(), Failure> {
     match command {
         RelayCommand::Offer(args) => offer(args),
         RelayCommand::Join(args) => join(args),
+        RelayCommand::Scistream(args) => scistream::run(args),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The arguments of `thalweg relay`.
 
+use super::scistream::ScistreamArgs;
 use crate::commands::token::length;
 use clap::{Args, Subcommand};
 use relay::{Bind, Target};
@@ -20,6 +21,13 @@ pub enum RelayCommand {
     /// other site offers gets an address here, which is printed. After a cut it dials again by itself for as long as the
     /// offer lasts. Stays in the foreground; Ctrl-C ends it.
     Join(JoinArgs),
+    /// Take the four calls of SciStream's clients (s2uc), and make tunnels of them
+    ///
+    /// Takes the place of SciStream's control server (s2cs) and of its proxies at one site: req, hello, update and
+    /// release, by gRPC. An inbound session, beside the servers that are reached, is an offer at --inbound; an outbound
+    /// one joins it, and its listeners are ports of this host. Places come from outside in this protocol: those that
+    /// --allow names are dialled, and no other. Stays in the foreground; Ctrl-C ends it, and all sessions.
+    Scistream(ScistreamArgs),
 }
 
 #[derive(Debug, Args)]
