@@ -17,6 +17,8 @@ pub(crate) enum Fault {
     FreeData,
     /// Open a stream once more whose opening came twice.
     OpenedTwice,
+    /// Let as much wait of each stream as if it were the only one.
+    OwnQueues,
 }
 
 #[cfg(test)]

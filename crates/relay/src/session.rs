@@ -31,6 +31,10 @@ pub const SILENT_MAX: Duration = Duration::from_secs(20);
 const GRANTED_BYTES_MAX: u64 = 512 << 20;
 /// A stream with so much waiting goes by every connection that has nothing else to do.
 const FAT_BYTES: usize = 128 << 10;
+/// Where so much waits of all streams, ...
+const ALL_QUEUED_BYTES: usize = 4 << 20;
+/// ... no more than this does of each: what lies for long has left the processor's cache when it is sent.
+const SHARE_BYTES: usize = 64 << 10;
 /// Streams that have ended and may be heard of again.
 const ENDED_MAX: usize = 4096;
 /// Last words of streams that are sent again when their connection is lost.
@@ -178,6 +182,8 @@ pub struct Session {
     takes: Bucket,
     /// Bytes granted to all streams.
     granted: u64,
+    /// Bytes of all streams that wait to be sent.
+    queued: usize,
     heard: Instant,
     started: Instant,
     over: Option<Reason>,
@@ -224,6 +230,7 @@ impl Session {
             sends: Bucket::new(rates.sends, now),
             takes: Bucket::new(takes, now),
             granted: 0,
+            queued: 0,
             heard: now,
             started: now,
             over: None,
@@ -344,7 +351,12 @@ impl Session {
     /// Bytes that a stream takes now; `None` if there is no such stream any more.
     pub fn room(&self, id: StreamId) -> Option<usize> {
         let stream = self.streams.get(&id)?;
-        stream.reset.is_none().then(|| stream.sending.room())
+        let share = match self.queued < ALL_QUEUED_BYTES || planted(Fault::OwnQueues) {
+            true => usize::MAX,
+            false => SHARE_BYTES.saturating_sub(stream.sending.queued()),
+        };
+        let room = stream.sending.room().min(share);
+        stream.reset.is_none().then_some(room)
     }
 
     /// Sends bytes of a stream, at most as many as it has room for.
@@ -352,6 +364,7 @@ impl Session {
         if let Some(stream) = self.streams.get_mut(&id)
             && stream.reset.is_none()
         {
+            self.queued += bytes.len();
             stream.sending.push(bytes);
             self.list(id);
         }
@@ -770,11 +783,12 @@ impl Session {
             stream.is_listed = false;
         }
         let had_room = stream.sending.room() > 0;
-        let has_data = stream.sending.queued() > 0;
-        let frame = match has_tokens || !has_data {
+        let queued = stream.sending.queued();
+        let frame = match has_tokens || queued == 0 {
             true => stream.sending.next(id, place as u8, max),
             false => None,
         };
+        self.queued -= queued - stream.sending.queued();
         let has_room = stream.sending.room() > 0;
         if let Some(Frame::Data { bytes, .. }) = &frame {
             self.sends.take(bytes.len());
@@ -881,6 +895,7 @@ impl Session {
     fn forget(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.remove(&id) {
             self.granted -= stream.receiving.window();
+            self.queued -= stream.sending.queued();
             self.note_ended(id);
         }
     }

@@ -245,6 +245,8 @@ fn play(seed: u64) -> bool {
             if calm > 400 && world.sides.iter().all(|side| side.streams.is_empty()) {
                 let granted: u64 = world.sides.iter().map(|side| side.granted).sum();
                 assert_eq!(granted, 0, "grants are given back");
+                let queued: usize = world.sides.iter().map(|side| side.queued).sum();
+                assert_eq!(queued, 0, "nothing waits of nobody");
                 return true;
             }
         }
@@ -516,4 +518,25 @@ fn streams_are_bounded() {
         world.sides[OFFERED].receive(now, stripe, open).unwrap();
     }
     assert_eq!(world.sides[OFFERED].account().open, STREAMS_MAX as u64);
+}
+
+#[test]
+fn what_waits_of_many_streams_together_is_bounded_and_each_has_a_share() {
+    let waiting = || {
+        let mut world = World::new(1, Rates::default());
+        let (now, side) = (world.now, &mut world.sides[JOINED]);
+        let ids: Vec<_> = (0..100).map(|_| side.open(now, "t").unwrap()).collect();
+        for id in ids {
+            let mut given = 0;
+            while let Some(room @ 1..) = side.room(id) {
+                side.write(id, Bytes::from(vec![0; room.min(SHARE_BYTES)]));
+                given += room.min(SHARE_BYTES);
+            }
+            assert!(given >= SHARE_BYTES);
+        }
+        side.queued
+    };
+    let most = ALL_QUEUED_BYTES + 100 * SHARE_BYTES;
+    assert!(waiting() <= most);
+    assert!(faults::with(Fault::OwnQueues, waiting) > most);
 }
