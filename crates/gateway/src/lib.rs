@@ -37,6 +37,7 @@ pub use clock::Clock;
 pub use error::GatewayError;
 pub use gateway::Gateway;
 pub use ingress::Counters;
+pub use introspection::{Holder, Introspection};
 pub use keys::Keys;
 pub use options::{Launch, Limits, Mode, Options};
 pub use report::Report;

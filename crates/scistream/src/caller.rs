@@ -4,23 +4,29 @@ use crate::calls::{Call, Calls, Code, Failed};
 use crate::face::Face;
 use crate::message::{Places, Release, Request};
 use crate::session::Refused;
-use access::{Decision, Grants, Name, Origin, Token, Trust, UnixTime, Verb};
+use access::{
+    Decision, Grants, Name, Origin, TEXT_PREFIX, Token, Trust, UnixTime, Verb, check_project,
+};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What a token has to allow `manage` on, as a topic of its project.
 const TOPIC: &str = "scistream";
 
 /// Who calls on one connection.
 pub struct Caller {
-    pub face: Arc<Face>,
-    pub peer: IpAddr,
+    face: Arc<Face>,
+    peer: IpAddr,
+    /// Whether a call has had what it takes.
+    is_known: AtomicBool,
 }
 
 impl Calls for Caller {
     async fn call(&self, call: Call) -> Result<Vec<u8>, Failed> {
-        let project = self.project(call.authorization.as_deref())?;
+        let project = self.project(call.authorization.as_deref()).await?;
+        self.is_known.store(true, Ordering::Relaxed);
         let face = &self.face;
         let wrong = |why| Failed(Code::InvalidArgument, format!("the message: {why}"));
         match call.path.as_str() {
@@ -49,34 +55,66 @@ impl Calls for Caller {
 }
 
 impl Caller {
+    /// Somebody of whom no call has come yet.
+    pub fn new(face: Arc<Face>, peer: IpAddr) -> Self {
+        Self {
+            face,
+            peer,
+            is_known: AtomicBool::new(false),
+        }
+    }
+
+    /// Resolves if it stays unknown for so long who this is: such a connection takes the place of another one.
+    pub async fn stays_unknown(&self, patience: Duration) {
+        tokio::time::sleep(patience).await;
+        if self.is_known.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// The project of who calls, if they may. Without tokens all are of one.
-    fn project(&self, authorization: Option<&str>) -> Result<String, Failed> {
-        let Some(trust) = &self.face.options().trust else {
+    async fn project(&self, authorization: Option<&str>) -> Result<String, Failed> {
+        let options = self.face.options();
+        if options.trust.is_none() && options.site.is_none() {
             return Ok(String::new());
-        };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = UnixTime(u64::try_from(now.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX));
-        project(authorization, self.peer, &trust(), now)
+        }
+        let token = token(authorization)?;
+        match (&options.site, &options.trust) {
+            (Some(site), _) if !token.starts_with(TEXT_PREFIX) => {
+                let project = site(token.to_owned()).await;
+                let project = project.filter(|project| check_project(project).is_ok());
+                project.ok_or_else(|| unknown("the token is not known".to_owned()))
+            }
+            (_, Some(trust)) => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH);
+                let now = now.unwrap_or_default().as_nanos();
+                let now = UnixTime(u64::try_from(now).unwrap_or(u64::MAX));
+                project(token, self.peer, &trust(), now)
+            }
+            (_, None) => Err(unknown("tokens of Thalweg are not taken here".to_owned())),
+        }
+    }
+}
+
+fn unknown(why: String) -> Failed {
+    Failed(Code::Unauthenticated, why)
+}
+
+/// The token of a call. SciStream's clients send it as it is; others say what it is.
+fn token(authorization: Option<&str>) -> Result<&str, Failed> {
+    let text = authorization.map(str::trim).unwrap_or_default();
+    let text = text.strip_prefix("Bearer ").map_or(text, str::trim);
+    match text.is_empty() {
+        true => Err(unknown(
+            "the metadata authorization is to have a token".to_owned(),
+        )),
+        false => Ok(text),
     }
 }
 
 /// The project of a token, if it lets its holder manage sessions.
-fn project(
-    authorization: Option<&str>,
-    peer: IpAddr,
-    trust: &Trust,
-    now: UnixTime,
-) -> Result<String, Failed> {
-    let unknown = |why: String| Failed(Code::Unauthenticated, why);
-    // SciStream's clients send the token itself; others say what it is.
-    let text = authorization.map(str::trim).unwrap_or_default();
-    let text = text.strip_prefix("Bearer ").map_or(text, str::trim);
-    if text.is_empty() {
-        return Err(unknown(
-            "the metadata authorization is to have a token".to_owned(),
-        ));
-    }
-    let verified = Token::from_text(text).and_then(|token| token.verify(trust));
+fn project(token: &str, peer: IpAddr, trust: &Trust, now: UnixTime) -> Result<String, Failed> {
+    let verified = Token::from_text(token).and_then(|token| token.verify(trust));
     let verified = verified.map_err(|error| unknown(error.to_string()))?;
     let project = verified.project().to_owned();
     let origin = Origin {
@@ -128,7 +166,7 @@ mod tests {
             ..Trust::default()
         };
         let here: IpAddr = "10.0.0.1".parse().unwrap();
-        let token = |verbs: &[Verb], expires: u64| {
+        let made = |verbs: &[Verb], expires: u64| {
             let limits = Limits {
                 project: Some("stf008".to_owned()),
                 verbs: Some(verbs.iter().copied().collect::<Verbs>()),
@@ -139,27 +177,21 @@ mod tests {
                 .unwrap()
                 .to_text()
         };
-        let asked = |text: Option<&str>| project(text, here, &trust, UnixTime(10));
-        let good = token(&[Verb::Manage], 20);
+        let asked = |text: Option<&str>| project(token(text)?, here, &trust, UnixTime(10));
+        let good = made(&[Verb::Manage], 20);
         assert_eq!(asked(Some(&good)).unwrap(), "stf008");
         assert_eq!(asked(Some(&format!("Bearer {good}"))).unwrap(), "stf008");
         let code = |text: Option<&str>| asked(text).unwrap_err().0;
         assert_eq!(code(None), Code::Unauthenticated);
         assert_eq!(code(Some("INVALID_TOKEN")), Code::Unauthenticated);
-        assert_eq!(
-            code(Some(&token(&[Verb::Manage], 9))),
-            Code::Unauthenticated
-        );
-        assert_eq!(
-            code(Some(&token(&[Verb::Read], 20))),
-            Code::PermissionDenied
-        );
+        assert_eq!(code(Some(&made(&[Verb::Manage], 9))), Code::Unauthenticated);
+        assert_eq!(code(Some(&made(&[Verb::Read], 20))), Code::PermissionDenied);
         let stranger = IssuerKey::new(Seed([5; 32]));
         let trust = Trust {
             keys: vec![stranger.public()],
             ..Trust::default()
         };
-        let other = project(Some(&good), here, &trust, UnixTime(10));
+        let other = project(&good, here, &trust, UnixTime(10));
         assert_eq!(other.unwrap_err().0, Code::Unauthenticated);
     }
 }

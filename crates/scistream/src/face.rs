@@ -24,6 +24,8 @@ use tokio_rustls::TlsAcceptor;
 const CALLERS_MAX: usize = 64;
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How long a connection may stand without a call that may be made.
+const UNKNOWN: Duration = Duration::from_secs(15);
 /// How long `req` waits for `hello`, as SciStream's own servers do.
 const HELLO: Duration = Duration::from_secs(180);
 /// How long the code of a tunnel is good: a person carries it to the other site.
@@ -191,10 +193,7 @@ impl Face {
             };
             match listener.accept().await {
                 Ok((stream, peer)) => {
-                    let caller = Caller {
-                        face: self.clone(),
-                        peer: peer.ip(),
-                    };
+                    let caller = Caller::new(self.clone(), peer.ip());
                     tokio::spawn(serve(stream, caller, tls.clone(), place));
                 }
                 Err(_) => sleep(Duration::from_millis(100)).await,
@@ -532,13 +531,19 @@ async fn serve(
     let caller = Arc::new(caller);
     // It is for speed alone.
     let _ = stream.set_nodelay(true);
-    match tls {
-        None => calls::serve(stream, caller).await,
-        Some(tls) => {
-            if let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.accept(stream)).await {
-                calls::serve(stream, caller).await;
+    let served = async {
+        match tls {
+            None => calls::serve(stream, caller.clone()).await,
+            Some(tls) => {
+                if let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.accept(stream)).await {
+                    calls::serve(stream, caller.clone()).await;
+                }
             }
         }
+    };
+    tokio::select! {
+        () = served => {}
+        () = caller.stays_unknown(UNKNOWN) => {}
     }
 }
 

@@ -17,5 +17,5 @@ mod session;
 mod way;
 
 pub use face::Scistream;
-pub use options::{Inbound, Line, Options, ScistreamError, TrustNow};
+pub use options::{Inbound, Line, Options, ScistreamError, SiteHolder, SiteTokens, TrustNow};
 pub use place::{Allowed, Place};

@@ -7,10 +7,17 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 
 /// Says whose tokens are taken at the moment.
 pub type TrustNow = Arc<dyn Fn() -> Arc<Trust> + Send + Sync>;
+
+/// The project that the holder of a token of the site is of, if it is one.
+pub type SiteHolder = Pin<Box<dyn Future<Output = Option<String>> + Send>>;
+
+/// Says who holds a token of the site.
+pub type SiteTokens = Arc<dyn Fn(String) -> SiteHolder + Send + Sync>;
 
 /// Where a line for the operator goes.
 pub type Line = Arc<dyn Fn(&str) + Send + Sync>;
@@ -33,8 +40,10 @@ pub struct Options {
     pub listen: SocketAddr,
     /// A certificate and its key, PEM; without them calls come without TLS, on this host alone.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Whose tokens are taken; without it none is asked for, on this host alone.
+    /// Whose tokens are taken; without this and `site` none is asked for, on this host alone.
     pub trust: Option<TrustNow>,
+    /// Who says what tokens of the site are, as SciStream's clients have them.
+    pub site: Option<SiteTokens>,
     /// Where tunnels come in; without it there are no inbound sessions.
     pub inbound: Option<Inbound>,
     /// The address of listeners of outbound sessions.
@@ -65,8 +74,8 @@ impl Options {
                     "is reached from other hosts: calls there need TLS (--tls-cert, --tls-key)";
                 return refuse(&format!("--listen {at} {why}"));
             }
-            if self.trust.is_none() {
-                let why = "is reached from other hosts: who calls there needs a token (--tokens DIRECTORY)";
+            if self.trust.is_none() && self.site.is_none() {
+                let why = "is reached from other hosts: who calls there needs a token (--tokens, --introspect)";
                 return refuse(&format!("--listen {at} {why}"));
             }
         }

@@ -51,6 +51,7 @@ impl Site {
             listen: "127.0.0.1:0".parse().unwrap(),
             certificate: None,
             trust: None,
+            site: None,
             inbound: Some(Inbound {
                 listen: "127.0.0.1:0".to_owned(),
                 host: "127.0.0.1".to_owned(),
@@ -75,13 +76,15 @@ impl Site {
     }
 
     fn call(&self, name: &str, message: Vec<u8>) -> Answer {
-        let caller = Caller {
-            face: self.it().face.clone(),
-            peer: "127.0.0.1".parse().unwrap(),
-        };
+        self.call_with(None, name, message)
+    }
+
+    fn call_with(&self, token: Option<&str>, name: &str, message: Vec<u8>) -> Answer {
+        let peer = "127.0.0.1".parse().unwrap();
+        let caller = Caller::new(self.it().face.clone(), peer);
         let call = Call {
             path: format!("/scistream.Control/{name}"),
-            authorization: None,
+            authorization: token.map(str::to_owned),
             message: message.into(),
         };
         let runtime = self.it().runtime.as_ref().expect("it runs");
@@ -370,4 +373,80 @@ fn beyond_the_host_calls_need_tls_and_a_token() {
     options.check().unwrap();
     options.allowed.clear();
     assert!(options.check().is_err());
+}
+
+#[test]
+fn tokens_of_the_site_are_what_the_site_says() {
+    let site = Site::start(|options| {
+        options.site = Some(Arc::new(|token: String| {
+            let projects = [
+                ("globus", "stf008"),
+                ("odd", "no project/"),
+                ("other", "phy"),
+            ];
+            let found = projects.iter().find(|(known, _)| *known == token);
+            let project = found.map(|(_, project)| (*project).to_owned());
+            Box::pin(async move { project })
+        }));
+    });
+    let call = |token: Option<&str>| {
+        let mut message = Vec::new();
+        put(&mut message, 1, "u");
+        code_of(site.call_with(token, "release", message))
+    };
+    assert_eq!(call(Some("globus")), Some(Status::NotFound));
+    for unknown in [
+        None,
+        Some(""),
+        Some("INVALID_TOKEN"),
+        Some("odd"),
+        Some("thalweg-token-1:x"),
+    ] {
+        assert_eq!(call(unknown), Some(Status::Unauthenticated), "{unknown:?}");
+    }
+    std::thread::scope(|scope| {
+        let mut message = Vec::new();
+        put(&mut message, 1, "u");
+        put(&mut message, 2, "CONS");
+        message.extend([0x18, 1]);
+        let waits = scope.spawn(|| site.call_with(Some("globus"), "req", message));
+        site.until_said("for project stf008");
+        assert_eq!(call(Some("other")), Some(Status::NotFound));
+        assert_eq!(call(Some("globus")), None);
+        assert_eq!(code_of(waits.join().unwrap()), Some(Status::NotFound));
+    });
+}
+
+#[test]
+fn who_makes_no_call_that_counts_is_not_kept() {
+    let site = Site::start(|options| {
+        options.site = Some(Arc::new(|token: String| {
+            let project = (token == "globus").then(|| "stf008".to_owned());
+            Box::pin(async move { project })
+        }));
+    });
+    let stays = |token: &str| {
+        let peer = "127.0.0.1".parse().unwrap();
+        let caller = Caller::new(site.it().face.clone(), peer);
+        let call = Call {
+            path: "/scistream.Control/release".to_owned(),
+            authorization: Some(token.to_owned()),
+            message: Default::default(),
+        };
+        let runtime = site.it().runtime.as_ref().unwrap();
+        runtime.block_on(async {
+            assert!(caller.call(call).await.is_err());
+            let unknown = caller.stays_unknown(Duration::ZERO);
+            match token {
+                "globus" => timeout(Duration::from_millis(50), unknown).await.is_err(),
+                // It comes, however long that takes.
+                _ => {
+                    unknown.await;
+                    false
+                }
+            }
+        })
+    };
+    assert!(stays("globus"));
+    assert!(!stays("INVALID_TOKEN"));
 }

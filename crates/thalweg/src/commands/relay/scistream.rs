@@ -5,8 +5,8 @@ use crate::failure::{Code, Failure};
 use crate::interrupt::on_interrupt;
 use crate::output::{self, Output};
 use clap::Args;
-use gateway::Keys;
-use scistream::{Allowed, Inbound, Options, Scistream, ScistreamError, TrustNow};
+use gateway::{Introspection, Keys};
+use scistream::{Allowed, Inbound, Options, Scistream, ScistreamError, SiteTokens, TrustNow};
 use serde_json::json;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -33,6 +33,9 @@ pub struct ScistreamArgs {
     /// A directory whose tokens are taken, of a server, a gateway or a new one [default: on this host none is asked for]
     #[arg(long, value_name = "DIRECTORY")]
     tokens: Option<PathBuf>,
+    /// A command that reads a token of the site, as SciStream's clients send it, and prints, as JSON, whose it is
+    #[arg(long, value_name = "WORDS")]
+    introspect: Option<String>,
     /// Where to listen for the other site, as in 0.0.0.0:443, so that there are inbound sessions
     #[arg(long, value_name = "ADDR")]
     inbound: Option<String>,
@@ -110,6 +113,19 @@ pub fn run(args: ScistreamArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// By the command that the gateway asks with, too.
+fn site_tokens(command: Vec<String>) -> SiteTokens {
+    let report = gateway::Report::new(output::report);
+    let introspection = Arc::new(Introspection::new(command, report));
+    Arc::new(move |token| {
+        let introspection = introspection.clone();
+        Box::pin(async move {
+            let holder = introspection.holder(&token).await;
+            holder.map(|holder| holder.project)
+        })
+    })
+}
+
 impl ScistreamArgs {
     fn options(self) -> Result<Options, Failure> {
         let trust = match &self.tokens {
@@ -122,6 +138,10 @@ impl ScistreamArgs {
                 Some(trust)
             }
         };
+        let words = self.introspect.iter();
+        let words = words.flat_map(|words| words.split_ascii_whitespace());
+        let words: Vec<String> = words.map(str::to_owned).collect();
+        let site = (!words.is_empty()).then(|| site_tokens(words));
         let inbound = self.inbound.map(|listen| {
             let name = self.name.unwrap_or_else(|| Place {
                 host: super::host_name(),
@@ -137,6 +157,7 @@ impl ScistreamArgs {
             listen: self.listen,
             certificate: self.tls_cert.zip(self.tls_key),
             trust,
+            site,
             inbound,
             listener_ip: self.listener_ip,
             ports: self.ports,
