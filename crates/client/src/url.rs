@@ -168,7 +168,10 @@ pub fn usual_endpoint() -> Endpoint {
 }
 
 /// The one in a file, if it begins with one.
-fn url_in(path: &Path) -> Result<Option<StreamUrl>, ClientError> {
+///
+/// # Errors
+/// [`ClientError::Invalid`], if it is none after all.
+pub fn url_in(path: &Path) -> Result<Option<StreamUrl>, ClientError> {
     let Some(text) = beginning(path) else {
         return Ok(None);
     };

@@ -116,8 +116,8 @@ pub enum Command {
     Bench(BenchCommand),
     /// Say what this host offers, measured, and how a client here would reach a server
     ///
-    /// For each ENDPOINT, a group file or an address, it tries what a client would try, in its
-    /// order, and says which transport would be used, and why.
+    /// For each ENDPOINT it tries what a client would try, in its order, and says what would be used, and why; of
+    /// a thalweg:// URL, each step to its server, and what its token lets do.
     Doctor(DoctorArgs),
     /// Print completions for a shell
     Completions(CompletionsArgs),

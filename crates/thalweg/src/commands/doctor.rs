@@ -2,6 +2,7 @@
 //! would reach a server.
 
 mod host;
+mod url;
 mod way;
 
 use crate::commands::bench::limits::files::{self, Write};
@@ -17,7 +18,8 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Servers to reach, each a group file or an address: what a client here would choose, and why
+    /// Servers to reach, each a group file, an address or a file with a thalweg:// URL: what a client here would
+    /// choose, and why [default: the URL of THALWEG_URL]
     #[arg(value_name = "ENDPOINT")]
     pub endpoints: Vec<String>,
     /// A directory for data, whose syncs are measured
@@ -66,6 +68,21 @@ impl Finding {
 /// A heading and what was found under it.
 type Section = (&'static str, Vec<Finding>);
 
+/// What was found of an endpoint.
+enum Found {
+    Way(way::Choice),
+    Url(url::Checked),
+}
+
+impl Found {
+    fn of(endpoint: &str) -> Self {
+        match url::check(Some(endpoint)) {
+            Some(checked) => Self::Url(checked),
+            None => Self::Way(way::choose(endpoint)),
+        }
+    }
+}
+
 /// `thalweg doctor`.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     if let Some([pid, address]) = args.read_memory.as_deref() {
@@ -87,8 +104,11 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
         sections.push(("streams", streams(&cores)?));
         sections.push(("round trips", round_trips(&cores)?));
     }
-    let ways: Vec<way::Choice> = args.endpoints.iter().map(|one| way::choose(one)).collect();
-    print(args, &sections, &ways)
+    let mut found: Vec<Found> = args.endpoints.iter().map(|one| Found::of(one)).collect();
+    if found.is_empty() {
+        found.extend(url::check(None).map(Found::Url));
+    }
+    print(args, &sections, &found)
 }
 
 fn memory_rates() -> Vec<Finding> {
@@ -173,7 +193,7 @@ fn data_directory(path: &Path, no_measure: bool) -> Result<Vec<Finding>, Failure
     Ok(findings)
 }
 
-fn print(args: &DoctorArgs, sections: &[Section], ways: &[way::Choice]) -> Result<(), Failure> {
+fn print(args: &DoctorArgs, sections: &[Section], found: &[Found]) -> Result<(), Failure> {
     let mut output = Output::new(args.json);
     if output.is_json() {
         let mut all = Map::new();
@@ -183,8 +203,15 @@ fn print(args: &DoctorArgs, sections: &[Section], ways: &[way::Choice]) -> Resul
                 .map(|finding| (finding.name.to_owned(), finding.value.clone()));
             all.insert(heading.replace(' ', "_"), Value::Object(fields.collect()));
         }
-        let ways = ways.iter().map(way::Choice::json).collect();
+        let (mut ways, mut urls) = (Vec::new(), Vec::new());
+        for one in found {
+            match one {
+                Found::Way(way) => ways.push(way.json()),
+                Found::Url(url) => urls.push(url.json()),
+            }
+        }
         all.insert("endpoints".to_owned(), Value::Array(ways));
+        all.insert("urls".to_owned(), Value::Array(urls));
         output.json(&Value::Object(all))?;
         return output.flush();
     }
@@ -199,8 +226,12 @@ fn print(args: &DoctorArgs, sections: &[Section], ways: &[way::Choice]) -> Resul
             output.line(&format!("  {name:<28}{}", finding.text))?;
         }
     }
-    for way in ways {
-        output.line(&way.text())?;
+    for one in found {
+        let text = match one {
+            Found::Way(way) => way.text(),
+            Found::Url(url) => url.text(),
+        };
+        output.line(&text)?;
     }
     output.flush()
 }

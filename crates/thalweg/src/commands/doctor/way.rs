@@ -92,7 +92,8 @@ fn attempt(address: &str, certificates: &[Fingerprint]) -> Tried {
     }
 }
 
-fn connect(address: &str) -> Result<(), NetError> {
+/// Whether an address takes connections.
+pub fn connect(address: &str) -> Result<(), NetError> {
     let transports = connection::driver_options().transports;
     let mut reactor = Reactor::new()?;
     reactor.add_link(transports.connect(address)?)?;
