@@ -43,6 +43,36 @@ pub struct Grant {
 }
 
 impl Grant {
+    /// Of the words that `Display` writes: to whom, and on what; `PROJECT` is that of whom it is
+    /// granted to.
+    ///
+    /// # Errors
+    /// Says what a text may be.
+    pub fn of(who: &str, may: Verbs, on: &str) -> Result<Self, String> {
+        let who = match (who, who.strip_prefix("project:")) {
+            ("owner", _) => Who::Owner,
+            ("member", _) => Who::Member,
+            (_, Some(project)) => Who::Project(project.to_owned()),
+            (other, None) => {
+                return Err(format!(
+                    "{other:?} is nobody to whom something is granted: owner, member and \
+                     project:NAME are"
+                ));
+            }
+        };
+        let (realm, topics) = match on.split_once('/') {
+            None => (Realm::Everything, on),
+            Some(("PROJECT", topics)) => (Realm::Own, topics),
+            Some((project, topics)) => (Realm::Project(project.to_owned()), topics),
+        };
+        Ok(Self {
+            who,
+            may,
+            realm,
+            topics: topics.parse()?,
+        })
+    }
+
     fn covers(&self, subject: &Subject, verb: Verb, name: Name<'_>) -> bool {
         let is_theirs = match (&self.who, subject) {
             (Who::Owner, Subject::Owner) => true,

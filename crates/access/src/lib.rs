@@ -22,6 +22,7 @@ mod limits;
 mod name;
 mod network;
 mod pattern;
+mod quota;
 mod time;
 mod token;
 mod verb;
@@ -34,6 +35,7 @@ pub use limits::{LIST_MAX, Limits, NOTE_BYTES_MAX};
 pub use name::{Name, check_project};
 pub use network::Network;
 pub use pattern::{PATTERN_BYTES_MAX, Pattern};
+pub use quota::{AtBound, Bound, Quota, Quotas, Rules};
 pub use time::UnixTime;
 pub use token::{
     BLOCKS_MAX, TEXT_PREFIX, TOKEN_BYTES_MAX, Token, TokenError, TokenId, Trust, Verified,

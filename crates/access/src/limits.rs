@@ -78,6 +78,9 @@ impl Limits {
                 "a token that begins at {from} and ends at {until} is never good"
             ));
         }
+        if self.bytes_per_second == Some(0) {
+            return Err("a token for no byte a second is good for nothing".to_owned());
+        }
         match &self.note {
             Some(note) if note.len() > NOTE_BYTES_MAX || note.contains(char::is_control) => Err(
                 format!("a note is at most {NOTE_BYTES_MAX} bytes without control characters"),

@@ -86,6 +86,32 @@ pub enum Answer {
     Status(Bytes),
 }
 
+impl Answer {
+    /// Bytes of events in it.
+    pub(crate) fn events_bytes(&self) -> u64 {
+        match self {
+            Self::Fetched(batches) => length(&batches.batches),
+            Self::StepGiven(_, records) => length(records),
+            _ => 0,
+        }
+    }
+}
+
+impl Delivery {
+    /// Bytes of events in it.
+    pub(crate) fn events_bytes(&self) -> u64 {
+        match self {
+            Self::Events(batches) => length(&batches.batches),
+            Self::Leased(_, pieces) => length(pieces),
+            Self::Assigned(_) | Self::Ended(_) => 0,
+        }
+    }
+}
+
+fn length(pieces: &[Bytes]) -> u64 {
+    pieces.iter().map(|piece| piece.len() as u64).sum()
+}
+
 /// Batches as they are stored, one behind the other. The stamp of each has the offset of its
 /// first event; the first may begin before the position that was asked for.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 //! out, and a note of what is to be looked at again.
 
 use crate::answer::{Answer, Delivery};
+use crate::audit::{Audit, AuditRecord, Audited};
 use crate::budget::DataBudget;
 use crate::effects::{Effect, Effects};
 use crate::faults::Fault;
@@ -11,11 +12,14 @@ use crate::ids::{
 };
 use crate::io::{Job, Output};
 use crate::options::NodeOptions;
+use crate::pace::Paces;
 use crate::paused::Paused;
 use crate::random::Random;
 use crate::report::Line;
+use crate::stored::StoredBytes;
 use crate::timers::Timers;
 use net::BulkToken;
+use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use wire::{ErrorReply, TopicId};
@@ -44,6 +48,11 @@ pub(crate) struct Ctx {
     pub waiting_bytes: BTreeMap<LinkId, u64>,
     /// Connections on which nothing is delivered for now.
     pub paused: Paused,
+    /// What projects and the holders of tokens are held to.
+    pub rules: Arc<access::Rules>,
+    pub paces: Paces,
+    pub stored: StoredBytes,
+    audit: Audit,
     pub dirty: Dirty,
     last_id: u64,
 }
@@ -60,6 +69,7 @@ pub(crate) struct Dirty {
 impl Ctx {
     pub fn new(options: NodeOptions, now: Now) -> Self {
         let flow_bytes_max = options.limits.flow_bytes_max;
+        let rules = options.rules.clone();
         Self {
             random: Random::new(options.seed),
             data: DataBudget::new(options.limits.data_bytes_max),
@@ -74,6 +84,10 @@ impl Ctx {
             jobs: BTreeMap::new(),
             waiting_bytes: BTreeMap::new(),
             paused: Paused::default(),
+            rules,
+            paces: Paces::default(),
+            stored: StoredBytes::default(),
+            audit: Audit::default(),
             dirty: Dirty::default(),
             last_id: 0,
         }
@@ -102,6 +116,13 @@ impl Ctx {
     #[track_caller]
     pub fn inform(&mut self, text: String) {
         self.outputs.push_back(Output::Report(Line::info(text)));
+    }
+
+    /// Leaves a record in the audit trail.
+    pub fn audit(&mut self, what: Audited, fields: Map<String, Value>) {
+        let record = self.audit.record(what, fields, self.now);
+        let output = |record: AuditRecord| Output::Audit(Box::new(record));
+        self.outputs.extend(record.map(output));
     }
 
     /// Answers a request.

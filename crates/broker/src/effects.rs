@@ -90,8 +90,7 @@ pub(crate) enum Effect {
     /// What a member reads on a connection ends: all, or one partition.
     EndReading {
         link: LinkId,
-        member: (SharedId, MemberId),
-        partition: Option<PartitionIndex>,
+        of: ((SharedId, MemberId), Option<PartitionIndex>),
         error: ErrorReply,
     },
     /// Something has happened that a queue is to know.

@@ -9,6 +9,10 @@ pub enum Fault {
     NeverExpires,
     /// Let a client in before it is durable that it has used its token.
     UsedForgotten,
+    /// Hold nobody to a quota.
+    NoQuota,
+    /// Let a batch that is stored hold memory that others need while its answer waits for a rate.
+    PacedHolds,
     /// Serve a connection whose credential is over as before.
     GraceServes,
     /// Acknowledge a batch as soon as it was taken.

@@ -87,6 +87,14 @@ impl Identity {
         }
     }
 
+    /// The project that it is held to the quota of: the owner is to none.
+    pub(crate) fn project(&self) -> Option<&str> {
+        match &self.access.subject {
+            access::Subject::Member(project) => Some(project),
+            access::Subject::Owner => None,
+        }
+    }
+
     /// Whether it may know that there is a topic of this name in its namespace.
     pub(crate) fn may_know(&self, topic: &str, now: Now) -> bool {
         self.access.is_owner() || self.decide_any(self.name(topic), now).is_ok()

@@ -1,6 +1,7 @@
 //! What goes into a node and comes out of it.
 
 use crate::answer::ClientOutput;
+use crate::audit::AuditRecord;
 use crate::identity::Identity;
 use crate::ids::{JobId, LinkId, StorageId};
 use crate::report::Line;
@@ -83,6 +84,8 @@ pub enum Input {
     FileSystem(FileSystemSpace),
     /// Whose tokens of projects are taken, and which are not, has changed.
     Trust(Arc<access::Trust>),
+    /// Who may do what, and how much, has changed.
+    Rules(Arc<access::Rules>),
     /// Time has passed, or nothing else: a timer may be due.
     Timer,
     /// The operator wants the node to end: finish what was taken, refuse the rest.
@@ -173,6 +176,8 @@ pub enum Output {
     Job { job: JobId, work: Job },
     /// A line for the server's log.
     Report(Line),
+    /// A record for the audit trail.
+    Audit(Box<AuditRecord>),
     /// A drain has begun, by [`Input::Drain`] or because a client asked for it.
     Draining,
     /// After [`Input::Drain`]: everything is closed cleanly, the executor may end.

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answer;
+mod audit;
 mod blocking;
 mod budget;
 mod coordinator;
@@ -23,10 +24,12 @@ mod io;
 mod metadata_check;
 pub mod node;
 mod options;
+mod pace;
 mod partition;
 mod partition_requests;
 mod paused;
 pub mod queue;
+mod quota;
 mod random;
 mod read_data;
 mod refusal;
@@ -39,11 +42,13 @@ mod space;
 mod start;
 mod status;
 mod steps;
+mod stored;
 mod timers;
 mod verified;
 mod view;
 
 pub use answer::{Answer, Delivery};
+pub use audit::{AuditRecord, Audited};
 pub use coordinator::{controller, table};
 pub use counters::{Counter, Counters, Histogram};
 #[cfg(any(test, feature = "testing"))]

@@ -22,6 +22,7 @@ use crate::options::{NodeError, NodeOptions, StartReport};
 use crate::partition::{Partition, Partitions, feed_starved};
 use crate::partition_requests::{Forgotten, PartitionRequests, end_reading, forget};
 use crate::queue::{self, Leases, Letters, Queue};
+use crate::quota::InUse;
 use crate::read_data::Reads;
 use crate::refusal::{Refused, unknown_topic};
 use crate::request::{ClientInput, QueueRequest, Request};
@@ -159,6 +160,7 @@ impl Node {
                 }
             }
             Input::Trust(trust) => self.sessions.set_trust(trust, &mut self.ctx),
+            Input::Rules(rules) => self.sessions.set_rules(rules, &mut self.ctx),
             Input::Timer => {
                 self.catch_up();
                 self.advance_status();
@@ -309,8 +311,9 @@ impl Node {
     fn ask(&mut self, caller: RequestId, asked: Asked) {
         match asked {
             Asked::Request(request) => {
-                let (topics, ctx) = (&self.coordinator.topics, &self.ctx);
-                let allowed = self.sessions.authorize(caller.link, &request, topics, ctx);
+                let (topics, partitions) = (&self.coordinator.topics, &self.partitions);
+                let (in_use, ctx) = (InUse { topics, partitions }, &mut self.ctx);
+                let allowed = self.sessions.authorize(caller, &request, in_use, ctx);
                 let done = allowed.and_then(|()| self.request(caller, request));
                 if let Err(error) = done {
                     self.ctx.refuse(caller, error);
@@ -542,6 +545,11 @@ impl Node {
             Timer::Session(link) => self.sessions.timer_came(link, &mut self.ctx),
             Timer::Requests(link) => self.look_at_deadlines(link),
             Timer::Delayed(link) => self.sessions.send_delayed(link, &mut self.ctx),
+            Timer::Pace(link) => {
+                if self.sessions.paid(link, &mut self.ctx) {
+                    self.deliver_again(link);
+                }
+            }
             Timer::Fetch(storage, caller) => {
                 self.at(storage, |partition, ctx| {
                     partition.advance_fetch(caller, ctx);
@@ -682,14 +690,9 @@ impl Node {
             }
             Effect::MemberSilent(link) => self.sessions.member_silent(link),
             Effect::AskForLife(link) => self.sessions.ask_for_life(link, &mut self.ctx),
-            Effect::EndReading {
-                link,
-                member,
-                partition,
-                error,
-            } => {
+            Effect::EndReading { link, of, error } => {
                 let open = (&self.sessions, &mut self.partitions);
-                end_reading(open, link, (member, partition), &error, &mut self.ctx);
+                end_reading(open, link, of, &error, &mut self.ctx);
             }
             Effect::Queue(id, notice) => self.queue_notice(id, notice),
             Effect::Install(storage, new) => {

@@ -48,6 +48,8 @@ pub struct NodeOptions {
     pub token: [u8; 32],
     /// Whose tokens of projects are taken, and which are not.
     pub trust: Arc<access::Trust>,
+    /// Who may do what, and how much.
+    pub rules: Arc<access::Rules>,
     /// The user whose processes need no token where the kernel vouches for them.
     pub owner_uid: Option<u32>,
     /// Identity of this boot of the machine.
@@ -83,6 +85,7 @@ impl NodeOptions {
             instance: ServerInstance::default(),
             token: [0; 32],
             trust: Arc::default(),
+            rules: Arc::default(),
             owner_uid: None,
             boot_id: String::new(),
             server_version: String::new(),

@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 pub(crate) enum Pause {
     /// So much waits to be sent already.
     Queued,
+    /// What its client was sent is not paid for.
+    Rate,
     /// The credential of its client is over, and another one may come.
     Expired,
 }

@@ -6,6 +6,7 @@
 //! they are. What a request does is another object's; its answer comes back as an
 //! [`Effect`](crate::effects::Effect).
 
+mod audited;
 mod connection;
 mod credential;
 mod decode;
@@ -13,6 +14,7 @@ mod deferred;
 mod delayed;
 mod encode;
 mod hello;
+mod quotas;
 mod request;
 mod used;
 
@@ -21,19 +23,20 @@ pub(crate) use request::{OpenRequest, Work};
 pub(crate) use used::Used;
 
 use crate::answer::{Answer, ClientOutput, Delivery};
-use crate::coordinator::served_topic::Topics;
+use crate::audit::{self, Audited};
 use crate::ctx::Ctx;
 use crate::faults::Fault;
 use crate::identity::Identity;
 use crate::ids::{LinkId, Membership, RequestId};
 use crate::io::{LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, Output};
+use crate::pace::Direction;
 use crate::paused::Pause;
 use crate::refusal::{Refused, draining, malformed, refuse};
 use crate::request::{Call, ClientInput, Request};
 use crate::timers::Timer;
 use access::Trust;
 use connection::Language;
-use credential::{Expiry, Next, Trusted, authorize, said_of};
+use credential::{Expiry, Next, Trusted, rates, said_of};
 use deferred::Deferred;
 use delayed::Delayed;
 use hello::{check_hello, check_names};
@@ -229,6 +232,7 @@ impl Sessions {
         match check_names(&identity.namespace, &identity.client_name) {
             Ok(()) => {
                 self.open(link, identity, ctx);
+                self.audit_connect(link, ctx);
                 if self.is_draining {
                     self.say_go_away(link, ctx);
                 }
@@ -256,8 +260,10 @@ impl Sessions {
 
     /// The client of a connection is let in. Returns the credit that it is granted.
     fn open(&mut self, link: LinkId, identity: Identity, ctx: &mut Ctx) -> u64 {
-        let limits = &ctx.options.limits;
-        let credit = ctx.data.grant(limits.produce_credit_bytes_max);
+        let rates = rates(&identity, ctx);
+        ctx.paces.bind(link, rates, ctx.now.monotonic);
+        let most = ctx.options.limits.produce_credit_bytes_max;
+        let credit = ctx.data.grant(most.min(ctx.paces.window(link)));
         self.supersede(identity.session, link, ctx);
         if let Some(session) = self.links.get_mut(&link) {
             session.credit = credit;
@@ -277,12 +283,13 @@ impl Sessions {
             self.latest.remove(&identity.session);
         }
         for (_, request) in session.requests.iter() {
-            ctx.data.give_back(request.payload_bytes);
+            ctx.data.give_back(request.held_bytes);
         }
         if session.credit > 0 {
             ctx.data.revoke(session.credit);
         }
         ctx.paused.forget(link);
+        ctx.paces.forget(link);
         self.delayed.forget(link, ctx);
         Some(session)
     }
@@ -351,6 +358,7 @@ impl Sessions {
         match asked {
             Ok(asked) => asked,
             Err(error) => {
+                self.audit_stranger(link, &error, ctx);
                 self.end(link, id, error, ctx);
                 None
             }
@@ -474,19 +482,6 @@ impl Sessions {
         Some((RequestId { link, id }, asked))
     }
 
-    /// Whether the client of a connection may have a request done.
-    pub fn authorize(
-        &self,
-        link: LinkId,
-        request: &Request,
-        topics: &Topics,
-        ctx: &Ctx,
-    ) -> Result<(), Refused> {
-        // A connection that is gone waits for no answer.
-        self.identity(link)
-            .map_or(Ok(()), |identity| authorize(identity, request, topics, ctx))
-    }
-
     /// A client says who it is.
     fn hello(&mut self, link: LinkId, message: &Received, ctx: &mut Ctx) -> Result<(), Refused> {
         let hello = Hello::from_bytes("hello", &message.head).map_err(malformed)?;
@@ -495,6 +490,7 @@ impl Sessions {
         let peer = self.links.get(&link).map(|session| session.peer.clone());
         let peer = peer.unwrap_or_default();
         let proved = self.trusted.authenticate(hello, &peer, ctx)?;
+        self.refuse_connection(&proved.identity, ctx)?;
         let waits = self.trusted.remember(link, &proved, ctx);
         let admission = Admission {
             identity: proved.identity,
@@ -516,7 +512,9 @@ impl Sessions {
             match (self.admissions.remove(&link), &result) {
                 (Some(admission), Ok(())) => self.welcome(link, admission, ctx),
                 (Some(admission), Err(error)) => {
-                    self.end(link, admission.id, not_kept(error), ctx);
+                    let error = not_kept(error);
+                    self.audit_stranger(link, &error, ctx);
+                    self.end(link, admission.id, error, ctx);
                 }
                 // It is gone.
                 (None, _) => {}
@@ -532,6 +530,7 @@ impl Sessions {
             features,
         } = admission;
         let credit = self.open(link, identity, ctx);
+        self.audit_connect(link, ctx);
         let limits = &ctx.options.limits;
         let welcome = Welcome {
             version: PROTOCOL_VERSION,
@@ -571,12 +570,16 @@ impl Sessions {
 
     /// Whom the server believes has changed: connections whose credential was revoked end.
     pub fn set_trust(&mut self, trust: Arc<Trust>, ctx: &mut Ctx) {
+        for (what, fields) in audit::trust(self.trusted.trust(), &trust) {
+            ctx.audit(what, fields);
+        }
         self.trusted.set_trust(trust);
         let revoked = |session: &Session| self.trusted.revoked(&session.identity()?.access);
         let ended = self.links.iter();
         let ended = ended.filter_map(|(link, session)| Some((*link, revoked(session)?)));
         for (link, why) in ended.collect::<Vec<(LinkId, String)>>() {
             ctx.report(format!("ending a connection: {why}"));
+            self.audit_of(link, Audited::Revoke, &why, ctx);
             self.end(link, 0, refuse(ErrorCode::NotAuthenticated, why), ctx);
         }
     }
@@ -598,10 +601,16 @@ impl Sessions {
         let renewed = self.trusted.renew(identity, &asked, &session.peer, ctx);
         let mut goes_on = false;
         if renewed.is_ok() {
+            ctx.paces
+                .bind(link, rates(identity, ctx), ctx.now.monotonic);
             session.expiry = Expiry::default();
             goes_on = ctx.paused.end(link, Pause::Expired);
         }
         let refused = renewed.err().map(|error| error.message);
+        match &refused {
+            None => self.audit_of(link, Audited::Renew, "", ctx),
+            Some(why) => self.audit_of(link, Audited::Refuse, why, ctx),
+        }
         self.say_how_long(link, refused.unwrap_or_default(), ctx);
         self.arm(link, ctx);
         Ok(goes_on.then_some(Asked::Deliveries))
@@ -638,6 +647,7 @@ impl Sessions {
             }
             Next::End(error) => {
                 ctx.report(format!("ending a connection: {}", error.message));
+                self.audit_of(link, Audited::Expire, &error.message, ctx);
                 self.end(link, 0, error, ctx);
                 true
             }
@@ -688,8 +698,25 @@ impl Sessions {
         request.is_some_and(|request| request.is_quiet)
     }
 
-    /// Answers a request.
+    /// Answers a request, once what it moved is paid for.
     pub fn answer(&mut self, caller: RequestId, answer: Answer, ctx: &mut Ctx) {
+        let (link, now) = (caller.link, ctx.now.monotonic);
+        let bytes = answer.events_bytes();
+        let paid_at = ctx.paces.charge(link, Direction::Out, bytes, now);
+        if let Some(session) = self.links.get_mut(&link)
+            && let Some(at) = session.requests.done(caller.id, paid_at, ctx)
+        {
+            session.unpaid_bytes += bytes;
+            // A request that was given up may have had the same id.
+            let other = session.unpaid.insert((at, caller.id), answer);
+            session.unpaid_bytes -= other.map_or(0, |other| other.events_bytes());
+            ctx.timers.insert(at, Timer::Pace(link));
+            return;
+        }
+        self.answer_now(caller, answer, ctx);
+    }
+
+    fn answer_now(&mut self, caller: RequestId, answer: Answer, ctx: &mut Ctx) {
         let Some(session) = self.links.get_mut(&caller.link) else {
             return;
         };
@@ -736,6 +763,11 @@ impl Sessions {
         delivery: Delivery,
         ctx: &mut Ctx,
     ) {
+        let (bytes, now) = (delivery.events_bytes(), ctx.now.monotonic);
+        if let Some(at) = ctx.paces.charge(link, Direction::Out, bytes, now) {
+            ctx.paused.begin(link, Pause::Rate);
+            ctx.timers.insert(at, Timer::Pace(link));
+        }
         match self.language(link) {
             Language::Frames => self.send(link, encode::delivery(id, delivery), ctx),
             Language::Foreign => {

@@ -5,6 +5,7 @@
 mod harness;
 
 mod access;
+mod audit;
 mod chaos;
 mod controllers;
 mod dead_letters;
@@ -28,6 +29,7 @@ mod queue_promises;
 mod queue_restarts;
 mod queues;
 mod quiet;
+mod quotas;
 mod readers;
 mod recovering;
 mod sessions;

@@ -15,6 +15,8 @@ pub(crate) enum Timer {
     Requests(LinkId),
     /// Answers of a connection that wait for company.
     Delayed(LinkId),
+    /// When what a connection has moved is paid for.
+    Pace(LinkId),
     /// How long a fetch waits for its first event.
     Fetch(StorageId, RequestId),
     /// A storage's retention and background syncs.

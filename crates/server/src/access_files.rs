@@ -4,9 +4,11 @@
 use crate::durable_file::{self, make_private, read_if_there};
 use crate::error::ServerError;
 use crate::group_file::hex;
+use crate::rules_file;
 use crate::server_log::ServerLog;
-use access::{IssuerKey, PublicKey, SEED_BYTES, Seed, TokenId, Trust};
+use access::{IssuerKey, PublicKey, Rules, SEED_BYTES, Seed, TokenId, Trust};
 use broker::Line;
+use broker::node::Input;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -16,6 +18,7 @@ use std::sync::Arc;
 const DIRECTORY: &str = "access";
 const ISSUER_FILE: &str = "issuer";
 const REVOKED_FILE: &str = "revoked";
+const RULES_FILE: &str = "rules.json";
 
 /// The files that say whom a server believes.
 #[derive(Debug, Clone)]
@@ -29,6 +32,8 @@ pub struct AccessFiles {
 pub struct Found {
     /// Whose tokens are taken, if that can be known.
     trust: Option<Trust>,
+    /// Who may do what, and how much, if that can be known.
+    rules: Option<Rules>,
     /// What an operator should know.
     strange: Vec<String>,
 }
@@ -45,6 +50,7 @@ impl Believed {
     pub(crate) fn at_start(files: &AccessFiles, log: &ServerLog) -> Self {
         let nobody = Found {
             trust: None,
+            rules: None,
             strange: Vec::new(),
         };
         let mut believed = Self {
@@ -52,6 +58,10 @@ impl Believed {
             found: nobody,
         };
         believed.changed(files.look(), log);
+        if believed.found.rules.is_none() {
+            // By the rules that there are otherwise, somebody might do more than was meant.
+            believed.found.trust = None;
+        }
         believed
     }
 
@@ -60,25 +70,40 @@ impl Believed {
         Arc::new(self.found.trust.clone().unwrap_or_default())
     }
 
+    /// Who may do what, and how much; as without a file if it could not be read.
+    pub(crate) fn rules(&self) -> Arc<Rules> {
+        Arc::new(self.found.rules.clone().unwrap_or_default())
+    }
+
     /// The files.
     pub(crate) fn files(&self) -> &AccessFiles {
         &self.files
     }
 
-    /// What a look found, if that is something else than before. What cannot be read leaves what
-    /// was known.
-    pub(crate) fn changed(&mut self, found: Found, log: &ServerLog) -> Option<Arc<Trust>> {
+    /// What a look found, as far as that is something else than before. What cannot be read leaves
+    /// what was known.
+    pub(crate) fn changed(&mut self, found: Found, log: &ServerLog) -> Vec<Input> {
         for line in &found.strange {
             if !self.found.strange.contains(line) {
                 log.write(&Line::warning(line.clone()));
             }
         }
         self.found.strange = found.strange;
-        let trust = found
-            .trust
-            .filter(|trust| self.found.trust.as_ref() != Some(trust))?;
-        self.found.trust = Some(trust);
-        Some(self.trust())
+        let mut inputs = Vec::new();
+        let is_new = |rules: &Rules| self.found.rules.as_ref() != Some(rules);
+        if let Some(rules) = found.rules.filter(is_new) {
+            self.found.rules = Some(rules);
+            inputs.push(Input::Rules(self.rules()));
+        }
+        let is_new = |trust: &Trust| self.found.trust.as_ref() != Some(trust);
+        // Nobody is believed before it is known what they may do.
+        if let Some(trust) = found.trust.filter(is_new)
+            && self.found.rules.is_some()
+        {
+            self.found.trust = Some(trust);
+            inputs.push(Input::Trust(self.trust()));
+        }
+        inputs
     }
 }
 
@@ -174,18 +199,40 @@ impl AccessFiles {
         Ok((trust, strange))
     }
 
-    /// Whose tokens are taken now, for a server that runs.
+    /// Whose tokens are taken now, and what they may do, for a server that runs.
     pub(crate) fn look(&self) -> Found {
-        match self.trust() {
-            Ok((trust, strange)) => Found {
-                trust: Some(trust),
-                strange,
-            },
-            Err(error) => Found {
-                trust: None,
-                strange: vec![format!("whose tokens are taken stays as it was: {error}")],
-            },
+        let (trust, mut strange) = match self.trust() {
+            Ok((trust, strange)) => (Some(trust), strange),
+            Err(error) => {
+                let line = format!("whose tokens are taken stays as it was: {error}");
+                (None, vec![line])
+            }
+        };
+        let rules = match self.rules() {
+            Ok(rules) => Some(rules),
+            Err(error) => {
+                strange.push(format!(
+                    "who may do what stays as it was, and after a start no token is taken: {error}"
+                ));
+                None
+            }
+        };
+        Found {
+            trust,
+            rules,
+            strange,
         }
+    }
+
+    /// Who may do what, and how much; without a file, what there is by default.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or says what cannot be right.
+    pub fn rules(&self) -> Result<Rules, ServerError> {
+        let text = read_if_there(&self.path.join(RULES_FILE))?;
+        let rules = text.map(|text| rules_file::parse(&text)).transpose();
+        let rules = rules.map_err(|why| self.refuse(format!("{DIRECTORY}/{RULES_FILE}: {why}")))?;
+        Ok(rules.unwrap_or_default())
     }
 
     /// What was revoked, and lines that could not be understood.
@@ -281,6 +328,36 @@ mod tests {
         };
         assert_eq!((mode("access"), mode("access/issuer")), (0o700, 0o600));
         assert_eq!(files.trust().unwrap().0.keys, [key]);
+    }
+
+    #[test]
+    fn nobody_is_believed_by_rules_that_cannot_be_read() {
+        let data = tempfile::tempdir().unwrap();
+        let files = AccessFiles::within(data.path());
+        files.make().unwrap();
+        let lines = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let kept = lines.clone();
+        let log = Arc::new(move |line: &str| kept.lock().unwrap().push(line.to_owned()));
+        let log = ServerLog::from(log);
+        let path = data.path().join("access/rules.json");
+        std::fs::write(&path, r#"{"quota": {}}"#).unwrap();
+        let mut believed = Believed::at_start(&files, &log);
+        assert_eq!(*believed.trust(), Trust::default());
+        assert!(believed.changed(files.look(), &log).is_empty());
+        std::fs::write(&path, r#"{"quotas": {"*": {"topics": 3}}}"#).unwrap();
+        let inputs = believed.changed(files.look(), &log);
+        assert!(matches!(inputs[..], [Input::Rules(_), Input::Trust(_)]));
+        assert_eq!(believed.trust().keys.len(), 1);
+        // One that is broken later leaves those before.
+        std::fs::write(&path, "{").unwrap();
+        assert!(believed.changed(files.look(), &log).is_empty());
+        assert_ne!(*believed.rules(), Rules::default());
+        log.flush_all();
+        let said = lines.lock().unwrap().concat();
+        assert!(
+            said.contains("access/rules.json: the file has no key \"quota\""),
+            "{said}"
+        );
     }
 
     #[test]

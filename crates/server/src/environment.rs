@@ -1,8 +1,8 @@
 //! What an executor runs on: a clock, links, a disk and threads. The server's is the
 //! operating system (`system`); the simulation has one of its own.
 
-use broker::Line;
 use broker::node::{Input, Job, JobId, Now, StorageId};
+use broker::{AuditRecord, Line};
 use log::{DiskError, Operation, OperationToken, Outcome};
 use net::{BulkToken, Capabilities, LinkId, Message, Peer, ReactorEvent, RegionRead, RegionWrite};
 use std::time::Duration;
@@ -86,4 +86,7 @@ pub trait Environment {
 
     /// A line for the operator.
     fn report(&mut self, line: &Line);
+
+    /// A record for the audit trail. Does not wait.
+    fn audit(&mut self, record: AuditRecord);
 }

@@ -382,6 +382,7 @@ impl<E: Environment> Executor<E> {
             }
             Output::Job { job, work } => self.environment.start_job(job, work),
             Output::Report(line) => self.environment.report(&line),
+            Output::Audit(record) => self.environment.audit(*record),
             Output::Draining => self.draining = true,
             Output::Drained => self.drained = true,
             network => {

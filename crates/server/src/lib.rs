@@ -8,6 +8,7 @@
 
 mod access_files;
 pub mod address;
+mod audit_trail;
 mod backup;
 mod certificates;
 mod check;
@@ -26,6 +27,7 @@ mod opening;
 mod origin;
 mod placement;
 mod rare_line;
+mod rules_file;
 mod server;
 mod server_log;
 mod storages;

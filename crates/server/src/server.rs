@@ -2,6 +2,7 @@
 
 use crate::access_files::Believed;
 use crate::address;
+use crate::audit_trail::AuditTrail;
 use crate::certificates::{self, Certificates};
 use crate::config::Config;
 use crate::descriptors::{self, Descriptors};
@@ -195,6 +196,7 @@ impl Server {
                 pool: pool.clone(),
                 counters: counters.clone(),
                 trust: believed.trust(),
+                rules: believed.rules(),
             },
             started,
             &log,
@@ -207,6 +209,9 @@ impl Server {
             let count = config.disk_threads;
             let (log, counters) = (log.clone(), counters.clone());
             DiskThreads::start(disk.clone(), waker.clone(), log, counters, count)
+        })?;
+        let audit = place("disk_cores", &config.disk_cores, || {
+            AuditTrail::start(directory.path(), log.clone(), counters.clone())
         })?;
         let shutdown = Arc::new(ShutdownRequest::default());
         let system = System::new(Parts {
@@ -222,6 +227,7 @@ impl Server {
             started,
             descriptors: Descriptors::of_process(),
             certificates: certificates.clone(),
+            audit,
         })
         .map_err(net_system)?;
         let pending_connections_max = config.pending_connections_max as usize;
@@ -446,13 +452,14 @@ fn report_slice(log: &ServerLog, slice: Duration, outcome: io::Result<()>) {
     }
 }
 
-/// What partitions are kept on and in, what is counted, and whose tokens are taken.
+/// What partitions are kept on and in, what is counted, whose tokens are taken, and what they allow.
 struct Stores {
     disk: Arc<dyn Disk>,
     kinds: Vec<Arc<dyn StorageKind>>,
     pool: Pool,
     counters: Arc<Counters>,
     trust: Arc<access::Trust>,
+    rules: Arc<access::Rules>,
 }
 
 fn open_node(
@@ -480,6 +487,7 @@ fn open_node(
     options.instance = directory.instance();
     options.token = *directory.token();
     options.trust = stores.trust;
+    options.rules = stores.rules;
     options.owner_uid = Some(rustix::process::geteuid().as_raw());
     options.boot_id = host.boot_id.clone();
     options.server_version = env!("CARGO_PKG_VERSION").to_owned();

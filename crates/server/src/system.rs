@@ -2,14 +2,15 @@
 //! inline or on disk threads, time by the clock; and the loop that waits for all of these.
 
 use crate::access_files::Believed;
+use crate::audit_trail::AuditTrail;
 use crate::certificates::Certificates;
 use crate::descriptors::Descriptors;
 use crate::disk_threads::{DiskThreads, Done, Task};
 use crate::environment::Environment;
 use crate::executor::Executor;
 use crate::server_log::ServerLog;
-use broker::Line;
 use broker::node::{Input, Job, JobId, Now, StorageId};
+use broker::{AuditRecord, Line};
 use log::{Disk, DiskError, Operation, OperationToken, Outcome};
 use memory::Pool;
 use net::{
@@ -109,6 +110,8 @@ pub struct Parts {
     pub descriptors: Descriptors,
     /// What listeners of TLS show, if there are any.
     pub certificates: Option<Arc<Mutex<Certificates>>>,
+    /// Where records of the audit trail go.
+    pub audit: AuditTrail,
 }
 
 /// See the module.
@@ -133,6 +136,7 @@ pub struct System {
     look_at_directory_at: Option<Duration>,
     /// Looked at with the directory.
     certificates: Option<Arc<Mutex<Certificates>>>,
+    audit: AuditTrail,
 }
 
 /// The time since a moment, and that of the day.
@@ -198,6 +202,7 @@ impl System {
             access: parts.access,
             look_at_directory_at: Some(Duration::ZERO),
             certificates: parts.certificates,
+            audit: parts.audit,
         })
     }
 
@@ -259,13 +264,12 @@ impl Environment for System {
                 Done::Certificates(Ok(Some(what))) => self.log.write(&Line::info(what)),
                 Done::Certificates(Err(what)) => self.log.write(&Line::warning(what)),
                 Done::Job { job, result } => inputs.push(Input::JobDone { job, result }),
-                Done::Looked { space, trust } => {
+                Done::Looked { space, found } => {
                     let again = self.clock.now().monotonic + LOOK_AT_DIRECTORY;
                     self.look_at_directory_at = Some(again);
                     self.log.flush();
                     inputs.extend(space.map(Input::FileSystem));
-                    let trust = self.access.changed(trust, &self.log);
-                    inputs.extend(trust.map(Input::Trust));
+                    inputs.extend(self.access.changed(found, &self.log));
                 }
             }
         }
@@ -349,6 +353,10 @@ impl Environment for System {
 
     fn report(&mut self, line: &Line) {
         self.log.write(line);
+    }
+
+    fn audit(&mut self, record: AuditRecord) {
+        self.audit.bring(record);
     }
 }
 

@@ -9,8 +9,8 @@ use crate::random::Random;
 use crate::trace::{Trace, Violation};
 use crate::wired::{Notified, Wired};
 use crate::witness::Witness;
-use broker::Line;
 use broker::node::{Input, Job, JobId, Now, StorageId};
+use broker::{AuditRecord, Line};
 use log::testing::FaultyDisk;
 use log::{Disk, DiskError, Operation, OperationToken, Outcome};
 use net::{
@@ -353,5 +353,10 @@ impl Environment for Ground {
     fn report(&mut self, line: &Line) {
         let text = &line.text;
         self.trace.say(self.now, || format!("server: {text}"));
+    }
+
+    fn audit(&mut self, record: AuditRecord) {
+        self.trace
+            .say(self.now, || format!("audit: {}", record.to_line()));
     }
 }

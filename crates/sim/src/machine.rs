@@ -128,6 +128,7 @@ impl Machine {
             directory_id: DIRECTORY,
             instance: ServerInstance(u128::from(self.runs)),
             token: TOKEN,
+            rules: Arc::default(),
             trust: Arc::default(),
             owner_uid: None,
             boot_id: format!("boot-{}", self.boot),

@@ -134,10 +134,12 @@ impl Subscription {
                 self.position.offset = self.position.offset.max(last);
             }
             let credit = u64::try_from(self.credit).unwrap_or(0);
+            let limits = &ctx.options.limits;
+            let bytes_max = limits.read_bytes_max.min(ctx.paces.portion(caller.link));
             let read = ReadBatches {
                 from: self.position.offset,
                 end,
-                bytes_max: ctx.options.limits.read_bytes_max.min(credit).max(1),
+                bytes_max: bytes_max.min(credit).max(1),
                 inline_data: self.inline_data,
             };
             let Some(found) = store.storage.read_at_hand(&read) else {

@@ -101,6 +101,11 @@ impl Loads {
         self.members.get(&member).copied().unwrap_or_default()
     }
 
+    /// What all of them have unsettled.
+    pub fn bytes(&self) -> u64 {
+        self.members.values().map(|load| load.bytes).sum()
+    }
+
     /// Who has got rid of something since the last time.
     pub fn take_freed(&mut self) -> BTreeSet<MemberId> {
         std::mem::take(&mut self.freed)

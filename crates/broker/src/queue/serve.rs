@@ -147,7 +147,12 @@ impl Serving {
     /// Takes note of who has room again, and, if that has changed, of what
     /// those who are there want.
     fn note_members(&mut self, queue: &mut QueueCore, lent: &Lent<'_>) {
-        for member in queue.loads.take_freed() {
+        let mut freed = queue.loads.take_freed();
+        if !freed.is_empty() && unsettled_max(queue, lent).is_some() {
+            // There is room for the others, too.
+            freed = lent.shared.members.keys().copied().collect();
+        }
+        for member in freed {
             self.look_for_room(member, queue, lent);
         }
         if !std::mem::take(&mut self.members_changed) {
@@ -173,7 +178,7 @@ impl Serving {
             load = Load::default();
         }
         let service_rate = self.service_rates.get(&member);
-        let candidate = Candidate {
+        let mut candidate = Candidate {
             member,
             caller,
             events: u64::from(prefetch.events).saturating_sub(load.events),
@@ -184,8 +189,15 @@ impl Serving {
             share: 1,
             has_nothing: load.events == 0,
         };
+        let mut bytes_max = prefetch.bytes;
+        if let Some(most) = unsettled_max(queue, lent) {
+            let unsettled = queue.loads.bytes();
+            bytes_max = bytes_max.min(most);
+            candidate.bytes = candidate.bytes.min(most.saturating_sub(unsettled));
+            candidate.has_nothing &= unsettled < most;
+        }
         let enough = candidate.events >= (u64::from(prefetch.events) / ROOM_SHARE).max(1)
-            && candidate.bytes >= (prefetch.bytes / ROOM_SHARE).max(1);
+            && candidate.bytes >= (bytes_max / ROOM_SHARE).max(1);
         // One that has nothing gets an event of any size; one without a prefetch
         // finishes what it has.
         let wants = prefetch.events > 0 && (enough || candidate.has_nothing);
@@ -599,4 +611,14 @@ impl Grant {
         }
         true
     }
+}
+
+/// The most bytes that members of a queue may have unsettled together, by its project's quota.
+fn unsettled_max(queue: &QueueCore, lent: &Lent<'_>) -> Option<u64> {
+    let quotas = &lent.ctx.rules.quotas;
+    let topic = lent.topics.get(queue.topic)?;
+    let most = quotas
+        .of(&topic.namespace)
+        .most(access::Bound::UnsettledBytes);
+    most.filter(|_| !lent.ctx.planted(Fault::NoQuota))
 }

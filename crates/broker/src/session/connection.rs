@@ -2,6 +2,7 @@
 
 use super::credential::Expiry;
 use super::request::{Requests, Work};
+use crate::answer::Answer;
 use crate::identity::Identity;
 use crate::ids::{Membership, StorageId};
 use net::Peer;
@@ -28,6 +29,10 @@ pub(crate) struct Session {
     pub(super) timer_at: Option<Duration>,
     /// Produce payload that may be unanswered.
     pub credit: u64,
+    /// Answers that wait until what they cost is paid for, by when that is.
+    pub(super) unpaid: BTreeMap<(Duration, u64), Answer>,
+    /// Bytes of events in them.
+    pub(super) unpaid_bytes: u64,
     /// What its client was told of the end of its credential.
     pub(super) expiry: Expiry,
 }
@@ -66,6 +71,8 @@ impl Session {
             silent_members: false,
             timer_at: None,
             credit: 0,
+            unpaid: BTreeMap::new(),
+            unpaid_bytes: 0,
             expiry: Expiry::default(),
         }
     }

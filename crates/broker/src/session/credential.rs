@@ -7,9 +7,10 @@ use crate::ctx::Ctx;
 use crate::faults::Fault;
 use crate::identity::{self, Identity, Proof};
 use crate::ids::{LinkId, Now};
+use crate::pace::{Direction, Payer, Rate, Whose};
 use crate::refusal::{Refused, refuse};
 use crate::request::Request;
-use access::{Grants, Missing, Origin, Token, TokenId, Trust, UnixTime};
+use access::{AtBound, Bound, Missing, Origin, Quota, Quotas, Token, TokenId, Trust, UnixTime};
 use core::net::SocketAddr;
 use net::Peer;
 use std::sync::Arc;
@@ -24,7 +25,6 @@ const RETRY_MS: u32 = 1000;
 #[derive(Default)]
 pub(super) struct Trusted {
     trust: Arc<Trust>,
-    grants: Arc<Grants>,
     /// Tokens for one session that were presented.
     used: Used,
 }
@@ -40,9 +40,12 @@ impl Trusted {
     pub fn new(used: Used, ctx: &Ctx) -> Self {
         Self {
             trust: ctx.options.trust.clone(),
-            grants: Arc::default(),
             used,
         }
+    }
+
+    pub fn trust(&self) -> &Trust {
+        &self.trust
     }
 
     pub fn set_trust(&mut self, trust: Arc<Trust>) {
@@ -103,7 +106,7 @@ impl Trusted {
                 return Err(refuse(ErrorCode::NotAuthenticated, reason));
             }
         };
-        let grants = self.grants.clone();
+        let grants = ctx.rules.grants.clone();
         let identity = Identity {
             proof,
             access: access::Identity::owner(origin(peer, ctx), grants),
@@ -149,7 +152,7 @@ impl Trusted {
         let token = Token::from_text(text).map_err(|error| refused(error.to_string()))?;
         let verified = token.verify(&self.trust);
         let verified = verified.map_err(|error| refused(error.to_string()))?;
-        let identity = verified.identity(origin(peer, ctx), self.grants.clone());
+        let identity = verified.identity(origin(peer, ctx), ctx.rules.grants.clone());
         let now = UnixTime(ctx.now.unix_ns);
         identity.check(now).map_err(|denied| match denied.missing {
             Missing::Expired(_) => {
@@ -159,16 +162,6 @@ impl Trusted {
         })?;
         let credential = identity.credential.as_ref();
         let credential = credential.expect("a token is a credential");
-        if credential
-            .limits()
-            .iter()
-            .any(|one| one.bytes_per_second.is_some())
-        {
-            return Err(refused(format!(
-                "{credential} is for so many bytes a second, which this server does not hold \
-                 anybody to: it is refused, for it would allow more than it says"
-            )));
-        }
         let once = match credential.once() {
             Some(id) => match self.used.stand(id, credential, session)? {
                 Standing::First => Some(id),
@@ -233,6 +226,59 @@ pub(super) fn authorize(
         return Err(expired(&identity.access, ctx));
     }
     identity::authorize(identity, request, topics, ctx.now)
+}
+
+/// The quotas that a client is held to, and whose they are.
+pub(super) fn quotas<'a>(identity: &Identity, quotas: &'a Quotas) -> Vec<(Whose, &'a Quota)> {
+    let mut found = Vec::new();
+    if let Some(project) = identity.project() {
+        let quota = quotas.of(project);
+        found.push((Whose::Project(project.to_owned()), quota));
+    }
+    let credential = identity.access.credential.iter();
+    for id in credential.flat_map(|credential| credential.ids()) {
+        let quota = quotas.tokens.get(id);
+        found.extend(quota.map(|quota| (Whose::Token(*id), quota)));
+    }
+    found
+}
+
+/// The rates that the holder of a credential is held to.
+pub(super) fn rates(identity: &Identity, ctx: &Ctx) -> Vec<Rate> {
+    let mut rates = Vec::new();
+    if ctx.planted(Fault::NoQuota) {
+        return rates;
+    }
+    let ways = [
+        (Direction::In, Bound::BytesInPerSecond),
+        (Direction::Out, Bound::BytesOutPerSecond),
+    ];
+    for (whose, quota) in quotas(identity, &ctx.rules.quotas) {
+        for (direction, bound) in ways {
+            rates.extend(quota.most(bound).map(|bytes_per_second| Rate {
+                payer: Payer::Quota(whose.clone()),
+                direction,
+                bytes_per_second,
+                // Deliveries are asked for by nobody who could be told.
+                at_bound: match direction {
+                    Direction::In => quota.at_bound,
+                    Direction::Out => AtBound::Wait,
+                },
+            }));
+        }
+    }
+    let credential = identity.access.credential.iter();
+    for (id, limits) in credential.flat_map(|one| one.ids().iter().zip(one.limits())) {
+        for (direction, _) in ways {
+            rates.extend(limits.bytes_per_second.map(|bytes_per_second| Rate {
+                payer: Payer::Token(*id),
+                direction,
+                bytes_per_second,
+                at_bound: AtBound::Wait,
+            }));
+        }
+    }
+    rates
 }
 
 /// How far a client was told of the end of its credential.

@@ -1,6 +1,7 @@
 //! Unanswered requests of a connection: begun, answered once, ended by their deadlines.
 
 use crate::ctx::Ctx;
+use crate::faults::Fault;
 use crate::ids::{LinkId, RequestId, StorageId};
 use crate::refusal::{Refused, refuse};
 use crate::timers::Timer;
@@ -38,10 +39,16 @@ pub(crate) struct OpenRequest {
     deadline: Option<Duration>,
     pub method: Method,
     pub work: Option<Work>,
+    /// Payload that it holds of its connection's credit.
+    payload_bytes: u64,
     /// Payload that it holds of the data budget.
-    pub payload_bytes: u64,
+    pub held_bytes: u64,
     /// Whether nobody hurries for the answer, if it is a good one.
     pub is_quiet: bool,
+    /// When what it moved is paid for, if that is known and later than now.
+    paid_at: Option<Duration>,
+    /// Whether it is done, and its answer waits for that.
+    is_done: bool,
 }
 
 /// What is to be known of a request before it is looked at.
@@ -134,10 +141,37 @@ impl Requests {
             method: begin.method,
             work: None,
             payload_bytes,
+            held_bytes: payload_bytes,
             is_quiet: begin.is_quiet,
+            paid_at: None,
+            is_done: false,
         };
         self.open.insert(caller.id, request);
         Ok(())
+    }
+
+    /// It is answered no earlier than then.
+    pub fn pay(&mut self, id: u64, paid_at: Duration) {
+        if let Some(request) = self.open.get_mut(&id) {
+            request.paid_at = Some(paid_at);
+        }
+    }
+
+    /// It is done. Returns until when its answer waits, if it does: no longer than its caller. What it
+    /// brought is in memory no more, and holds nothing that others need; it counts for the credit of
+    /// its connection until it is answered.
+    pub fn done(&mut self, id: u64, paid_at: Option<Duration>, ctx: &mut Ctx) -> Option<Duration> {
+        let request = self.open.get_mut(&id)?;
+        let paid_at = paid_at.max(request.paid_at)?;
+        let at = request.deadline.map_or(paid_at, |until| until.min(paid_at));
+        request.is_done = at > ctx.now.monotonic;
+        if !request.is_done {
+            return None;
+        }
+        if !ctx.planted(Fault::PacedHolds) {
+            ctx.data.give_back(std::mem::take(&mut request.held_bytes));
+        }
+        Some(at)
     }
 
     pub fn begin_work(&mut self, id: u64, work: Work) {
@@ -149,7 +183,7 @@ impl Requests {
     pub fn end(&mut self, id: u64, ctx: &mut Ctx) -> Option<OpenRequest> {
         let request = self.open.remove(&id)?;
         self.unanswered_bytes -= request.payload_bytes;
-        ctx.data.give_back(request.payload_bytes);
+        ctx.data.give_back(request.held_bytes);
         Some(request)
     }
 
@@ -157,7 +191,9 @@ impl Requests {
     pub fn late(&mut self, link: LinkId, ctx: &Ctx) -> Vec<(RequestId, OpenRequest)> {
         let now = ctx.now.monotonic;
         self.deadline_at = None;
-        let is_late = |request: &OpenRequest| request.deadline.is_some_and(|at| at <= now);
+        let is_late = |request: &OpenRequest| {
+            !request.is_done && request.deadline.is_some_and(|at| at <= now)
+        };
         let late = self.open.iter().filter(|(_, request)| is_late(request));
         late.map(|(id, request)| (RequestId { link, id: *id }, *request))
             .collect()
@@ -165,7 +201,8 @@ impl Requests {
 
     /// Sees that the first deadline is looked at.
     pub fn watch_deadlines(&mut self, link: LinkId, ctx: &mut Ctx) {
-        let deadlines = self.open.values().filter_map(|request| request.deadline);
+        let waiting = self.open.values().filter(|request| !request.is_done);
+        let deadlines = waiting.filter_map(|request| request.deadline);
         if let Some(next) = deadlines.min() {
             self.watch_deadline(next, link, ctx);
         }

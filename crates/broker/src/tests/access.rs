@@ -283,15 +283,6 @@ fn what_is_wrong_with_a_token_is_told_when_it_is_presented() {
     let error = refused(&mut world, with_token(&foreign));
     assert_eq!(error.code, ErrorCode::NotAuthenticated);
     assert!(error.message.contains("for another server"), "{error}");
-    let rated = token(Limits {
-        bytes_per_second: Some(1),
-        ..Limits::default()
-    });
-    let error = refused(&mut world, with_token(&rated));
-    assert!(
-        error.message.contains("does not hold anybody to"),
-        "{error}"
-    );
     let astray = Hello {
         namespace: "q".into(),
         ..with_token(&token(Limits::default()))

@@ -35,6 +35,7 @@ pub struct Ground {
     pub fail_open: Arc<Mutex<Option<u32>>>,
     pub limits: Limits,
     pub accept_loss: bool,
+    pub rules: Arc<access::Rules>,
     pub fault: Option<Fault>,
     pub run: u128,
 }
@@ -86,6 +87,7 @@ impl Ground {
             fail_open,
             limits: Limits::default(),
             accept_loss: false,
+            rules: Arc::default(),
             fault: None,
             run: 1,
         }
@@ -127,6 +129,7 @@ impl Ground {
             instance: ServerInstance(self.run),
             token: TOKEN,
             trust: Arc::new(trust()),
+            rules: self.rules.clone(),
             owner_uid: Some(1000),
             boot_id: format!("boot {}", self.boot),
             server_version: "test".into(),
@@ -158,6 +161,7 @@ impl Ground {
             unread_bytes: 0,
             unwritten_bytes: 0,
             lines: Vec::new(),
+            audited: Vec::new(),
             drained: false,
             is_quiet: false,
             leader_epoch: 0,
@@ -208,6 +212,7 @@ pub struct World {
     pub unread_bytes: usize,
     pub unwritten_bytes: usize,
     pub lines: Vec<String>,
+    pub audited: Vec<crate::AuditRecord>,
     pub drained: bool,
     /// Whether answers to what is asked may wait for company.
     pub is_quiet: bool,
@@ -283,6 +288,7 @@ impl World {
                     false => self.job_done(job, work.run()),
                 },
                 Output::Report(line) => self.lines.push(line.text),
+                Output::Audit(record) => self.audited.push(*record),
                 Output::Draining => {}
                 Output::Drained => self.drained = true,
             }

@@ -2,7 +2,7 @@
 
 mod args;
 mod place;
-mod rate;
+pub mod rate;
 mod report;
 mod scistream;
 
@@ -33,6 +33,7 @@ fn offer(args: OfferArgs) -> Result<(), Failure> {
     let offer = Offer::start(OfferOptions {
         targets: args.targets.clone(),
         binds: args.both.bind.clone(),
+        insecure_listen: args.both.insecure_listen,
         listen: args.listen.clone(),
         name: place.host.clone(),
         rate: args.both.rate,
@@ -73,6 +74,7 @@ fn join(args: JoinArgs) -> Result<(), Failure> {
         port: place.port(),
         targets: args.expose,
         binds: args.both.bind,
+        insecure_listen: args.both.insecure_listen,
         rate: args.both.rate,
         stripes: args.streams,
         authorities: args.ca,

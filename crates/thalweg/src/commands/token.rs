@@ -97,6 +97,7 @@ fn limits(narrow: &Narrow, now: &Zoned) -> Result<Limits, Failure> {
     Ok(Limits {
         topics: narrow.topics.clone(),
         networks: narrow.network.clone(),
+        bytes_per_second: narrow.rate,
         not_before: from
             .transpose()
             .map_err(|what| Failure::usage("--from", what))?,

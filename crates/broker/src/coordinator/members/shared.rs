@@ -607,8 +607,7 @@ impl Shared {
         if let Some(caller) = presence.caller() {
             ctx.effects.push_back(Effect::EndReading {
                 link: caller.link,
-                member: (self.id, member),
-                partition,
+                of: ((self.id, member), partition),
                 error: error.clone(),
             });
         }

@@ -1,6 +1,7 @@
 //! The arguments of `thalweg token`.
 
 use super::time;
+use crate::commands::relay::rate;
 use access::{Network, Pattern, Verb};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -60,6 +61,9 @@ pub struct Narrow {
     /// For clients that come from one of these networks, divided by commas, as in 10.1.0.0/16
     #[arg(long, value_name = "NETWORKS", value_delimiter = ',')]
     pub network: Option<Vec<Network>>,
+    /// For so many bytes of events a second, each way, as in 50MB or 1Gbit: shared by all who have it
+    #[arg(long, value_name = "RATE", value_parser = rate::parse)]
+    pub rate: Option<u64>,
     /// For whom or what it is made: shown wherever the token is
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,

@@ -1,0 +1,140 @@
+//! What projects and the holders of tokens use of their quotas, and what is refused for them.
+
+use crate::coordinator::served_topic::{Slot, Topics};
+use crate::ctx::Ctx;
+use crate::faults::Fault;
+use crate::ids::RequestId;
+use crate::pace::{Direction, Whose};
+use crate::partition::Partitions;
+use crate::refusal::Refused;
+use crate::request::{CoordinatorRequest, PartitionRequest, Request};
+use access::{AtBound, Bound, Quota};
+use std::time::Duration;
+use wire::{ErrorCode, ErrorReply};
+
+/// When to come again at a bound that only others can lift, by deleting or leaving.
+const RETRY_MS: u32 = 1000;
+/// What there is of topics and their partitions.
+#[derive(Clone, Copy)]
+pub(crate) struct InUse<'a> {
+    pub topics: &'a Topics,
+    pub partitions: &'a Partitions,
+}
+
+impl InUse<'_> {
+    /// Bytes that the partitions of a project's topics hold.
+    fn stored_bytes(self, project: &str) -> u64 {
+        let topics = self
+            .topics
+            .values()
+            .filter(|topic| topic.namespace == project);
+        let slots = topics.flat_map(|topic| &topic.partitions);
+        let bytes = slots.map(|slot| match slot {
+            Slot::Open(id) => {
+                let partition = self.partitions.get(id);
+                partition.map_or(0, |partition| partition.store.state().bytes)
+            }
+            Slot::Failed(_) => 0,
+        });
+        bytes.sum()
+    }
+
+    fn topic_count(self, project: &str) -> u64 {
+        let topics = self.topics.values();
+        topics.filter(|topic| topic.namespace == project).count() as u64
+    }
+}
+
+/// Says that somebody is at a bound, and what helps.
+pub(crate) fn at_bound(whose: &Whose, quota: &Quota, bound: Bound) -> Refused {
+    let most = quota.most(bound).unwrap_or_default();
+    let remedy = match bound {
+        Bound::StoredBytes => "delete a topic, or let retention do its work",
+        Bound::Connections => "close one",
+        Bound::Topics => "delete one",
+        Bound::UnsettledBytes => "settle some",
+        Bound::BytesInPerSecond | Bound::BytesOutPerSecond => "wait",
+    };
+    ErrorReply {
+        retryable: quota.at_bound == AtBound::Wait,
+        retry_after_ms: RETRY_MS,
+        ..ErrorReply::fatal(
+            ErrorCode::LimitExceeded,
+            format!(
+                "{whose}: {bound} is {most}, and that is used up: {remedy}, or have the operator raise \
+                 it (access/rules.json)"
+            ),
+        )
+    }
+}
+
+fn of_project(project: &str) -> Whose {
+    Whose::Project(project.to_owned())
+}
+
+/// Charges a request to those who pay for it, once. Returns when it is to be answered, if not at once.
+///
+/// `unpaid_bytes` of events wait in answers of its connection already.
+///
+/// # Errors
+/// If the client's project, or its token, is at a bound.
+pub(crate) fn charge(
+    caller: RequestId,
+    request: &Request,
+    (project, unpaid_bytes): (Option<&str>, u64),
+    in_use: InUse<'_>,
+    ctx: &mut Ctx,
+) -> Result<Option<Duration>, Refused> {
+    if ctx.planted(Fault::NoQuota) {
+        return Ok(None);
+    }
+    let now = ctx.now.monotonic;
+    let rules = ctx.rules.clone();
+    let quota = project.map(|project| (project, rules.quotas.of(project)));
+    let creates = matches!(
+        request,
+        Request::Coordinator(CoordinatorRequest::CreateTopic(_))
+    );
+    if let Some((project, quota)) = quota.filter(|_| creates)
+        && let Some(most) = quota.most(Bound::Topics)
+        && in_use.topic_count(project) >= most
+    {
+        return Err(at_bound(&of_project(project), quota, Bound::Topics));
+    }
+    let Some((direction, bytes)) = moved(request) else {
+        return Ok(None);
+    };
+    let unpaid = match direction {
+        Direction::In => 0,
+        Direction::Out => unpaid_bytes,
+    };
+    if let Some((rate, wait)) = ctx.paces.over(caller.link, direction, unpaid, now) {
+        return Err(rate.refused(wait));
+    }
+    if let (Some((project, quota)), Direction::In) = (quota, direction)
+        && let Some(most) = quota.most(Bound::StoredBytes)
+        && !ctx
+            .stored
+            .take(project, bytes, most, now, || in_use.stored_bytes(project))
+    {
+        return Err(at_bound(&of_project(project), quota, Bound::StoredBytes));
+    }
+    Ok(ctx.paces.charge(caller.link, direction, bytes, now))
+}
+
+/// Bytes of events that a request moves by itself, and which way.
+fn moved(request: &Request) -> Option<(Direction, u64)> {
+    match request {
+        Request::Partition(_, PartitionRequest::Produce(produce, batch)) => {
+            let external: u64 = produce.regions.iter().map(|region| region.bytes).sum();
+            Some((Direction::In, batch.bytes() + external))
+        }
+        Request::Partition(_, PartitionRequest::ReadData(read)) => {
+            let wanted = read.into.iter().map(|region| region.bytes).sum();
+            Some((Direction::Out, wanted))
+        }
+        // What is fetched is paid for when it is known.
+        Request::Partition(_, PartitionRequest::Fetch(_)) => Some((Direction::Out, 0)),
+        _ => None,
+    }
+}

@@ -1,0 +1,122 @@
+//! What clients are held to: their rights, their project's quota, their token's rate.
+
+use super::credential::{authorize, quotas, rates};
+use super::{Session, Sessions, Stage, audited};
+use crate::audit::{self, Audited};
+use crate::ctx::Ctx;
+use crate::faults::Fault;
+use crate::identity::Identity;
+use crate::ids::{LinkId, RequestId};
+use crate::pace::{Direction, Whose};
+use crate::paused::Pause;
+use crate::quota::{self, InUse};
+use crate::refusal::Refused;
+use crate::request::Request;
+use crate::timers::Timer;
+use access::{Bound, Rules};
+use std::sync::Arc;
+use wire::{ErrorReply, SessionId};
+
+impl Sessions {
+    /// Whether the client of a connection may have a request done, by its rights and by its quota.
+    pub fn authorize(
+        &mut self,
+        caller: RequestId,
+        request: &Request,
+        in_use: InUse<'_>,
+        ctx: &mut Ctx,
+    ) -> Result<(), Refused> {
+        // A connection that is gone waits for no answer.
+        let Some(session) = self.links.get_mut(&caller.link) else {
+            return Ok(());
+        };
+        let Some(identity) = session.identity() else {
+            return Ok(());
+        };
+        let allowed = authorize(identity, request, in_use.topics, ctx);
+        audited::request(session, identity, request, (in_use.topics, &allowed), ctx);
+        allowed?;
+        let who = (identity.project(), session.unpaid_bytes);
+        let paid_at = quota::charge(caller, request, who, in_use, ctx)?;
+        if let Some(paid_at) = paid_at {
+            session.requests.pay(caller.id, paid_at);
+        }
+        Ok(())
+    }
+
+    /// Who may do what, and how much, has changed.
+    pub fn set_rules(&mut self, rules: Arc<Rules>, ctx: &mut Ctx) {
+        ctx.audit(Audited::Rules, audit::rules(&rules));
+        ctx.rules = rules;
+        for (link, session) in &mut self.links {
+            if let Stage::Open(identity) = &mut session.stage {
+                identity.access.grants = ctx.rules.grants.clone();
+                let rates = rates(identity, ctx);
+                ctx.paces.bind(*link, rates, ctx.now.monotonic);
+            }
+        }
+    }
+
+    /// Why a client is not let in: its project, or who has its token, has as many connections as they
+    /// may have. The one that a session leaves by this one does not count.
+    pub(super) fn refuse_connection(&self, identity: &Identity, ctx: &Ctx) -> Result<(), Refused> {
+        if ctx.planted(Fault::NoQuota) {
+            return Ok(());
+        }
+        for (whose, quota) in quotas(identity, &ctx.rules.quotas) {
+            let Some(most) = quota.most(Bound::Connections) else {
+                continue;
+            };
+            let others = self.links.values().filter_map(Session::identity);
+            // Those that wait until it is durable that their tokens were used are as good as there.
+            let coming = self.admissions.values().map(|one| &one.identity);
+            let others = others.chain(coming).filter(|other| {
+                let is_left = other.session == identity.session && other.session != SessionId(0);
+                !is_left && is_held(other, &whose)
+            });
+            if others.count() as u64 >= most {
+                // A client tries again by itself, up to its own time for connecting.
+                return Err(ErrorReply {
+                    retryable: true,
+                    ..quota::at_bound(&whose, quota, Bound::Connections)
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// What a connection has moved is paid for, or some of it: answers that waited for that go. Returns
+    /// whether the connection takes deliveries again.
+    pub fn paid(&mut self, link: LinkId, ctx: &mut Ctx) -> bool {
+        let now = ctx.now.monotonic;
+        let Some(session) = self.links.get_mut(&link) else {
+            return false;
+        };
+        let later = session.unpaid.split_off(&(now, u64::MAX));
+        let due = std::mem::replace(&mut session.unpaid, later);
+        for answer in due.values() {
+            session.unpaid_bytes -= answer.events_bytes();
+        }
+        for ((_, id), answer) in due {
+            self.answer_now(RequestId { link, id }, answer, ctx);
+        }
+        match ctx.paces.paid_at(link, Direction::Out, now) {
+            Some(at) if ctx.paused.is_for(link, Pause::Rate) => {
+                ctx.timers.insert(at, Timer::Pace(link));
+                false
+            }
+            _ => ctx.paused.end(link, Pause::Rate),
+        }
+    }
+}
+
+/// Whether a client is held to this quota.
+fn is_held(identity: &Identity, whose: &Whose) -> bool {
+    match whose {
+        Whose::Project(project) => identity.project() == Some(project),
+        Whose::Token(id) => {
+            let credential = identity.access.credential.as_ref();
+            credential.is_some_and(|credential| credential.ids().contains(id))
+        }
+    }
+}
