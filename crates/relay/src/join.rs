@@ -38,6 +38,8 @@ pub struct JoinOptions {
     pub targets: Vec<Target>,
     /// Where its targets are opened here; without any, each at a free port of loopback.
     pub binds: Vec<Bind>,
+    /// Whether those may be addresses that other hosts reach, though nothing is encrypted there.
+    pub insecure_listen: bool,
     /// The most that passes each way, bytes a second.
     pub rate: Option<u64>,
     /// Connections at once, at most; `None` is as many as the offer has.
@@ -55,7 +57,7 @@ pub struct JoinOptions {
 pub fn join(options: JoinOptions) -> Result<Relay, RelayError> {
     let (relay, shared) = Relay::new()?;
     let begun = relay.block_on(async {
-        let binds = bind_all(&options.binds).await?;
+        let binds = bind_all(&options.binds, options.insecure_listen).await?;
         begin(options, Listeners::Named(binds), shared).await
     });
     let runs = begun?;

@@ -37,6 +37,8 @@ pub struct OfferOptions {
     pub targets: Vec<Target>,
     /// Where its targets are opened here.
     pub binds: Vec<Bind>,
+    /// Whether those may be addresses that other hosts reach, though nothing is encrypted there.
+    pub insecure_listen: bool,
     /// Where to listen for it.
     pub listen: String,
     /// The name in the certificate that is made.
@@ -79,7 +81,7 @@ impl Offer {
         let targets = by_name(&options.targets)?;
         let (relay, shared) = Relay::new()?;
         let listener = relay.block_on(listen_at(&options.listen))?;
-        let listeners = relay.block_on(bind_all(&options.binds))?;
+        let listeners = relay.block_on(bind_all(&options.binds, options.insecure_listen))?;
         let address = listener
             .local_addr()
             .map_err(|error| RelayError::System(format!("listening: {error}")))?;

@@ -158,15 +158,36 @@ pub(crate) fn by_name(targets: &[Target]) -> Result<Targets, RelayError> {
     }
 }
 
-/// The listeners of `--bind`, before anybody connects.
+/// The listeners of `--bind`, before anybody connects. What is opened there is plain TCP, so that it
+/// is for programs of this host, unless the operator says otherwise.
 pub(crate) async fn bind_all(
     binds: &[Bind],
+    insecure_listen: bool,
 ) -> Result<Vec<(Option<String>, TcpListener)>, RelayError> {
+    if !insecure_listen {
+        for bind in binds {
+            refuse_beyond_the_host(&bind.address).await?;
+        }
+    }
     let mut all = Vec::new();
     for bind in binds {
         all.push((bind.name.clone(), listen_at(&bind.address).await?));
     }
     Ok(all)
+}
+
+/// Refuses an address that other hosts reach.
+async fn refuse_beyond_the_host(address: &str) -> Result<(), RelayError> {
+    let found = tokio::net::lookup_host(address).await;
+    let mut found =
+        found.map_err(|error| RelayError::System(format!("looking up {address}: {error}")))?;
+    match found.find(|found| !found.ip().to_canonical().is_loopback()) {
+        None => Ok(()),
+        Some(beyond) => Err(RelayError::Usage(format!(
+            "--bind {address}: other hosts reach {beyond}, and nothing is encrypted there: bind at \
+             127.0.0.1; --insecure-listen allows it"
+        ))),
+    }
 }
 
 /// Listens.

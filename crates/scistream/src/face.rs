@@ -485,6 +485,7 @@ impl Face {
             port,
             targets: Vec::new(),
             binds: Vec::new(),
+            insecure_listen: false,
             rate,
             stripes: None,
             authorities: None,

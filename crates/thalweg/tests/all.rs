@@ -12,6 +12,7 @@ mod doctor;
 mod first_event;
 mod flood;
 mod large;
+mod listeners;
 mod many_clients;
 mod operate;
 mod refusals;

@@ -4,13 +4,8 @@ use crate::rig;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rig::{Rig, ServerProcess};
-use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use wire::codec::Codec;
-use wire::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
-use wire::message::{Hello, PROTOCOL_VERSION, Role};
-use wire::{DirectoryId, ErrorReply, SessionId};
 
 /// A server that others reach, by TLS alone.
 const ENCRYPTED: [&str; 3] = ["--listen", "tls://0.0.0.0:0", "--no-unix-socket"];
@@ -132,139 +127,6 @@ fn a_sites_certificate_is_read_again_without_a_restart() {
     assert_ne!(certificates(&rig), before);
     rig.run(&by_site).ok();
     rig.run(&["topic", "list"]).ok();
-}
-
-/// The ports at which a process listens for other hosts, as the kernel has them.
-fn ports_beyond_the_host(pid: u32) -> BTreeSet<u16> {
-    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
-    let open = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
-    let open: BTreeSet<String> = open.map(|to| to.to_string_lossy().into_owned()).collect();
-    let mut ports = BTreeSet::new();
-    for table in ["tcp", "tcp6"] {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap();
-        for line in text.lines().skip(1) {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let (address, port) = words[1].split_once(':').unwrap();
-            let listens = words[3] == "0A" && open.contains(&format!("socket:[{}]", words[9]));
-            let is_loopback = address.ends_with("7F") && address.len() == 8
-                || address == "00000000000000000000000001000000";
-            if listens && !is_loopback {
-                ports.insert(u16::from_str_radix(port, 16).unwrap());
-            }
-        }
-    }
-    ports
-}
-
-/// What a server says to a Hello with the right token and without TLS.
-fn plaintext_answer(rig: &Rig, port: u16) -> (FrameKind, Vec<u8>) {
-    let token = std::fs::read_to_string(rig.path("data/token")).unwrap();
-    let digits = token.trim().as_bytes().chunks(2);
-    let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-    let proof: Vec<u8> = digits.map(byte).collect();
-    let hello = Hello {
-        version_min: PROTOCOL_VERSION,
-        version_max: PROTOCOL_VERSION,
-        features_required: 0,
-        features_optional: 0,
-        namespace: String::new(),
-        mechanism: "token".to_owned(),
-        proof: proof.into(),
-        session: SessionId(7),
-        role: Role::Control,
-        directory: DirectoryId::default(),
-        trace: 0,
-        client_name: "plain".to_owned(),
-    };
-    let head = hello.to_bytes();
-    let header = FrameHeader {
-        kind: FrameKind::Hello,
-        flags: 0,
-        head_bytes: head.len() as u32,
-        payload_bytes: 0,
-        id: 0,
-    };
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.write_all(&header.to_bytes(&head)).unwrap();
-    stream.write_all(&head).unwrap();
-    let mut header = [0; FRAME_HEADER_BYTES];
-    stream.read_exact(&mut header).unwrap();
-    let header = FrameHeader::read(&header).unwrap();
-    let mut head = vec![0; header.head_bytes as usize];
-    stream.read_exact(&mut head).unwrap();
-    (header.kind, head)
-}
-
-#[test]
-fn nothing_listens_beyond_the_host_without_tls() {
-    let host = rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned();
-    let by_name = format!("tcp://{host}:0");
-    let plain = [
-        "tcp://0.0.0.0:0",
-        "tcp://[::]:0",
-        &by_name,
-        "tcp://192.0.2.1:0",
-    ];
-    let rig = Rig::default();
-    // Every way in which an address gets into the settings.
-    let start = |way: &str, address: &str| {
-        let mut command = match way {
-            "flag" => rig.thalweg(&["serve", "data", "--listen", address]),
-            "file" => {
-                let text = format!("listen = [\"tls://127.0.0.1:0\", \"{address}\"]\n");
-                std::fs::write(rig.path("settings.toml"), text).unwrap();
-                rig.thalweg(&["serve", "data", "--config", "settings.toml"])
-            }
-            "check" => rig.thalweg(&["serve", "data", "--check", "--listen", address]),
-            _ => rig.thalweg(&["serve", "data"]),
-        };
-        if way == "environment" {
-            command.env("THALWEG_LISTEN", address);
-        }
-        command.output().unwrap()
-    };
-    for address in plain {
-        for way in ["flag", "file", "environment", "check"] {
-            let ran = start(way, address);
-            let text = String::from_utf8_lossy(&ran.stderr);
-            let text = text + String::from_utf8_lossy(&ran.stdout);
-            assert_eq!(ran.status.code(), Some(2), "{way} {address}: {text}");
-            assert!(text.contains("nothing is encrypted there"), "{way}: {text}");
-        }
-    }
-    assert!(!rig.path("data").exists());
-    // A server with all kinds of listeners: what others reach is encrypted.
-    let socket = format!("unix://{}", rig.path("s").display());
-    let kinds = [
-        "tls://0.0.0.0:0",
-        "tls://[::]:0",
-        "tcp://127.0.0.1:0",
-        "tls://127.0.0.1:0",
-    ];
-    let kinds = kinds.into_iter().chain([&*socket]);
-    let listen: Vec<&str> = kinds.flat_map(|address| ["--listen", address]).collect();
-    let server = rig.serve(&listen);
-    let ports = ports_beyond_the_host(server.pid());
-    assert_eq!(ports.len(), 2, "{ports:?} of {:?}", server.endpoints());
-    for port in ports {
-        let (kind, head) = plaintext_answer(&rig, port);
-        assert_eq!(
-            kind,
-            FrameKind::ErrorReply,
-            "port {port} serves without TLS"
-        );
-        let told = ErrorReply::from_bytes("answer", &head).unwrap();
-        assert!(told.message.contains("this address is encrypted"), "{told}");
-    }
-    // The same walk finds one that does: it is welcomed.
-    drop(server);
-    let server = rig.serve(&["--listen", "tcp://0.0.0.0:0", "--insecure-listen"]);
-    let ports = ports_beyond_the_host(server.pid());
-    let answers = ports.iter().map(|port| plaintext_answer(&rig, *port).0);
-    assert_eq!(answers.collect::<Vec<_>>(), [FrameKind::Welcome]);
 }
 
 #[test]

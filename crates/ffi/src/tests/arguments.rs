@@ -95,3 +95,19 @@ fn numbers_that_cannot_be() {
     assert!(text_of(list).contains("\"storage\":\"memory\""));
     setup.end();
 }
+
+/// A server in this process is for this process: no setting has it listen where other hosts reach it.
+#[test]
+fn an_embedded_server_refuses_addresses_that_other_hosts_reach() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = CString::new(directory.path().to_str().unwrap()).unwrap();
+    for address in ["tcp://0.0.0.0:0", "tcp://[::]:0"] {
+        let options = format!("{{\"settings\": {{\"listen\": [\"{address}\"]}}}}");
+        let options = CString::new(options).unwrap();
+        let mut out = MaybeUninit::uninit();
+        let (path, options) = (path.as_ptr(), options.as_ptr());
+        let (_, told) =
+            fails(|error| thalweg_driver_embedded(path, options, Some(&mut out), error));
+        assert!(told.contains("nothing is encrypted there"), "{told}");
+    }
+}

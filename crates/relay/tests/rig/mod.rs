@@ -167,6 +167,7 @@ pub fn offer(targets: &[(&str, &str)], set: impl FnOnce(&mut OfferOptions)) -> O
     let mut options = OfferOptions {
         targets: targets.collect(),
         binds: Vec::new(),
+        insecure_listen: false,
         listen: "127.0.0.1:0".to_owned(),
         name: "localhost".to_owned(),
         rate: None,
@@ -189,6 +190,7 @@ pub fn try_join(
         port,
         targets: Vec::new(),
         binds: Vec::new(),
+        insecure_listen: false,
         rate: None,
         stripes: None,
         authorities: None,

@@ -96,6 +96,9 @@ pub struct BothArgs {
     /// [default: for join, 127.0.0.1 and a port that is free]
     #[arg(long, value_name = "[NAME=]ADDR")]
     pub bind: Vec<Bind>,
+    /// Let --bind open targets at addresses that other hosts reach, where nothing is encrypted
+    #[arg(long)]
+    pub insecure_listen: bool,
     /// The most that passes each way, as in 200Mbit, 1Gbit or 50MB (a second); the lower one of both sides counts
     #[arg(long, value_name = "RATE", value_parser = super::rate::parse)]
     pub rate: Option<u64>,

@@ -46,6 +46,9 @@ pub struct ScistreamArgs {
     /// The address of this host at which outbound sessions listen
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     listener_ip: IpAddr,
+    /// Let --listener-ip be an address that other hosts reach, though nothing is encrypted there
+    #[arg(long)]
+    insecure_listen: bool,
     /// The ports at which they do, or 0 for whichever are free
     #[arg(long, value_name = "FIRST-LAST", default_value = "5100-5200", value_parser = ports)]
     ports: RangeInclusive<u16>,
@@ -128,6 +131,14 @@ fn site_tokens(command: Vec<String>) -> SiteTokens {
 
 impl ScistreamArgs {
     fn options(self) -> Result<Options, Failure> {
+        if !self.insecure_listen && !self.listener_ip.to_canonical().is_loopback() {
+            let why = format!(
+                "{} can be reached from other hosts, and nothing is encrypted there: \
+                 --insecure-listen allows it",
+                self.listener_ip
+            );
+            return Err(Failure::usage("--listener-ip", why));
+        }
         let trust = match &self.tokens {
             None => None,
             Some(directory) => {
