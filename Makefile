@@ -1,7 +1,7 @@
 # The two commands of a fresh machine are `make demo` and `make test`.
 # Each target is a script of its own name in scripts/.
 
-.PHONY: help check setup wheel install demo demo-steps test kill kill-sharing kill-steps bench bench-peers bench-steps bench-scenarios tomography clean
+.PHONY: help check setup wheel install demo demo-steps test kill kill-sharing kill-steps bench bench-peers bench-steps bench-sites bench-scenarios tomography clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -38,6 +38,9 @@ bench-peers: ## measure beside Kafka, Redis, RabbitMQ and ZeroMQ, which it sets 
 
 bench-steps: setup ## measure steps of arrays beside ADIOS2's SST and files, and ZeroMQ: ROUNDS=5
 	@scripts/bench-steps --rounds $(or $(ROUNDS),5)
+
+bench-sites: setup ## measure relay, gateway and TLS beside HAProxy and stunnel: REPEATS=3
+	@scripts/bench-sites --repeats $(or $(REPEATS),3)
 
 bench-scenarios: setup ## measure many events, many topics, parts of data, restarts, a stopped consumer (needs 45 GB)
 	@scripts/bench-scenarios

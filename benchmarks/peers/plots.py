@@ -91,7 +91,7 @@ def lines(
             f'<text x="{x:.1f}" y="{bottom + 22}" text-anchor="middle" fill="{INK}">'
             f"{escape(step)}</text>"
         )
-    for tick in (1, 3, 10, 30, 100, 300, 1000):
+    for tick in (1, 3, 10, 30, 100, 300, 1000, 3000):
         if low <= tick <= high:
             parts.append(
                 f'<line x1="70" y1="{y(tick):.1f}" x2="{right}" y2="{y(tick):.1f}" stroke="{FAINT}"/>'
