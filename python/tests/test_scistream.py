@@ -254,6 +254,14 @@ def test_what_an_operator_does_not_allow_is_refused(start: Start) -> None:
             noise = hashlib.sha256(str(index).encode()).digest() * 3
             assert refused(lambda: raw(noise[: index % 90], timeout=WATCHDOG))[0] == code.INVALID_ARGUMENT
         assert refused(lambda: channel.unary_unary("/other.Service/req")(b""))[0] == code.UNIMPLEMENTED
+        # Connections that speak something else, or the beginning of HTTP/2 and then something else.
+        host, _, port = site.address.rpartition(":")
+        for index in range(50):
+            noise = hashlib.sha256(str(index).encode()).digest() * 20
+            beginning = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" if index % 2 else b""
+            with socket.create_connection((host, int(port)), WATCHDOG) as stranger:
+                stranger.sendall(beginning + noise)
+        assert refused(lambda: client.call("release", uid="nobody"))[0] == code.NOT_FOUND
 
 
 def test_a_server_that_is_no_relay_is_reached_without_encryption_if_allowed(start: Start) -> None:

@@ -9,7 +9,7 @@ use crate::plain::Plain;
 use crate::session::{Asked, Refused, Role, Serial, Session, Table, Turn};
 use crate::way::{Goal, Way, read_place};
 use net::Proxies;
-use relay::{Code, Hub, HubOffer, JoinOptions, Relay, STRIPES_MAX, Target};
+use relay::{Code, Hub, HubOffer, JoinOptions, Relay, Target};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener as Bound};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -32,6 +32,8 @@ const HELLO: Duration = Duration::from_secs(180);
 const CODE_LASTS: Duration = Duration::from_secs(3600);
 /// How long a tunnel lasts, however much it is used.
 const TUNNEL_LASTS: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Connections of a tunnel at once, as `thalweg relay offer` has it.
+const STRIPES: u8 = 8;
 /// How often sessions are looked at.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long the ends of tunnels may take.
@@ -438,7 +440,7 @@ impl Face {
             code_lasts: CODE_LASTS,
             targets,
             rate: self.rate(session),
-            stripes: STRIPES_MAX as u8,
+            stripes: STRIPES,
             lasts: TUNNEL_LASTS,
         });
         let relay = relay.map_err(|error| Failed(Status::InvalidArgument, error.to_string()))?;
