@@ -165,9 +165,9 @@ impl Running {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut read = Vec::new();
-        for line in lines {
+        for line in lines.by_ref() {
             let line: Value = serde_json::from_str(&line.unwrap()).unwrap();
             let ready = is_ready(&line);
             read.push(line);
@@ -179,6 +179,8 @@ impl Running {
             read.last().is_some_and(is_ready),
             "it is not ready: {read:?}"
         );
+        // What nobody reads would end it.
+        std::thread::spawn(move || lines.for_each(drop));
         (Self(child), read)
     }
 }
