@@ -35,6 +35,7 @@ const FACE: &[&str] = &[
     "relay",
     "gateway",
     "scistream",
+    "mirror",
 ];
 
 /// The table of rooms. A room that is not built yet has its row all the same, so
@@ -134,6 +135,11 @@ const RULES: &[Rule] = &[
         because: "another protocol is a thin face over the node",
     },
     Rule {
+        room: "mirror",
+        imports: &["wire", "client"],
+        because: "a link is a client of two servers, and knows of them what the wire says",
+    },
+    Rule {
         room: "relay",
         imports: &["wire", "net", "access", "client"],
         because: "a tunnel carries bytes between two sites and holds no node of its own",
@@ -153,6 +159,7 @@ const RULES: &[Rule] = &[
         imports: &[
             "wire", "memory", "topic", "access", "log", "net", "fabric", "broker", "client",
             "server", "plugin", "thalweg", "step", "cluster", "kafka", "amqp", "gateway", "relay",
+            "mirror",
         ],
         because: "the simulation drives everything but the bindings to other languages",
     },

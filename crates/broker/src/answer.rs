@@ -38,8 +38,10 @@ pub enum ClientOutput {
 pub enum Answer {
     /// It is done, and there is nothing to be said of it.
     Done,
-    /// To `Produce`.
+    /// To `Produce` and `AppendMirrored`.
     Produced(Produced),
+    /// To `OpenMirror`.
+    MirrorOpened(MirrorOpened),
     /// To `Subscribe`. Deliveries follow, under the request's id.
     Subscribed(Subscribed),
     /// To `Unsubscribe`. It stays behind the deliveries that were sent before.

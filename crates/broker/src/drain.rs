@@ -141,6 +141,7 @@ fn is_awaited(method: Method) -> bool {
     matches!(
         method,
         Method::Produce
+            | Method::AppendMirrored
             | Method::MoveCursors
             | Method::DeleteConsumer
             | Method::Join

@@ -51,6 +51,12 @@ pub enum Fault {
     CursorEarly,
     /// Append a retry again.
     NoDeduplication,
+    /// Let anybody write a mirror.
+    MirrorWritable,
+    /// Let a second link write a mirror beside the first.
+    TwoLinks,
+    /// Keep what came of a mirror's external data unseen whether it is what the source had.
+    MirroredUnchecked,
     /// Let a fenced producer go on.
     NoFencing,
     /// Take requests of a leader epoch that is over.

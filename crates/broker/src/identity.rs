@@ -142,7 +142,11 @@ impl Identity {
         let of = |verb, id| Ok(Need::One(verb, self.topic(topics, id)?));
         match request {
             Request::Partition(target, request) => match request {
-                PartitionRequest::Produce(..) => of(Verb::Write, target.topic),
+                PartitionRequest::Produce(..) | PartitionRequest::AppendMirrored(..) => {
+                    of(Verb::Write, target.topic)
+                }
+                // Who opens it is its only writer, and says what has been lost.
+                PartitionRequest::OpenMirror(_) => of(Verb::Manage, target.topic),
                 PartitionRequest::Subscribe(_)
                 | PartitionRequest::Unsubscribe(_)
                 | PartitionRequest::Fetch(_)

@@ -24,7 +24,7 @@ use crate::ids::{PartitionKey, RequestId, StorageId, TransferId};
 use crate::io::{Job, Output};
 use crate::refusal::{Refused, refuse};
 use crate::timers::Timer;
-use appends::Appends;
+use appends::{Appends, Opening, Writer};
 use fetch::Fetches;
 use incoming::{ProduceCall, ValidBatch};
 use log::{DataPlace, OperationToken, Outcome, ReadToken, StorageEvent, StorageKind, StorageState};
@@ -49,6 +49,14 @@ use wire::{Durability, ErrorCode, ErrorReply, Offset, ProducerEpoch, ProducerId}
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// How soon a storage is ticked again.
 const TICK_INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+/// Who writes the partitions of a topic; a link is not open yet.
+fn writer_of(definition: &Definition) -> Writer {
+    match definition.mirror_of() {
+        None => Writer::Anybody,
+        Some(_) => Writer::Link(None),
+    }
+}
 
 /// The partitions of a node.
 pub(crate) type Partitions = BTreeMap<StorageId, Partition>;
@@ -137,7 +145,7 @@ impl Partition {
                 leader_epoch: record.leader_epoch,
                 ended: record.ended.clone(),
             },
-            appends: Appends::default(),
+            appends: Appends::new(writer_of(&definition)),
             subscriptions: Subscriptions::default(),
             fetches: Fetches::default(),
             space: PartitionSpace::default(),
@@ -155,6 +163,11 @@ impl Partition {
 
     pub fn produce(&mut self, call: ProduceCall, ctx: &mut Ctx) -> Result<(), Refused> {
         self.appends.produce(call, &mut self.store, ctx)
+    }
+
+    /// A mirror's link begins on a connection.
+    pub fn open_for_link(&mut self, opening: Opening, ctx: &mut Ctx) {
+        self.appends.open_for_link(opening, &mut self.store, ctx);
     }
 
     /// Appends a batch of the server itself.
@@ -310,6 +323,9 @@ impl Partition {
         };
         let state = store.state();
         let policy = definition.overflow();
+        if writer_of(definition) == Writer::Anybody {
+            self.appends.writer = Writer::Anybody;
+        }
         self.appends.capacity.set(policy, bound, keep_from, &state);
         let from = keep_from.unwrap_or(Offset(u64::MAX));
         let retention = storage_retention(definition, bound);

@@ -6,7 +6,9 @@ use crate::coordinator::gaps::beginning;
 use crate::coordinator::producers::check_epoch;
 use crate::ctx::Ctx;
 use crate::drain_stage::Drain;
+use crate::faults::Fault;
 use crate::ids::{LinkId, PartitionKey, RequestId, SharedId};
+use crate::partition::appends::{Opening, Writer};
 use crate::partition::incoming::{ProduceCall, ValidBatch};
 use crate::partition::scope::Scope;
 use crate::partition::{Partition, Partitions};
@@ -16,10 +18,10 @@ use crate::request::{PartitionRequest, Target};
 use crate::selection::SelectedEvent;
 use crate::session::{Sessions, Work};
 use crate::steps::Streams;
-use crate::verified::Verified;
+use crate::verified::{Verified, VerifiedCopy};
 use wire::message::*;
 use wire::record::{ConsumerKind, Position};
-use wire::{ErrorCode, ErrorReply, MemberId, PartitionIndex, TopicId};
+use wire::{ErrorCode, ErrorReply, MemberId, PartitionIndex, SessionId, TopicId};
 
 /// What a request to a partition is lent of the node.
 pub(crate) struct PartitionRequests<'a> {
@@ -46,6 +48,10 @@ impl PartitionRequests<'_> {
         match request {
             PartitionRequest::Produce(produce, batch) => {
                 self.produce(caller, target, produce, batch)
+            }
+            PartitionRequest::OpenMirror(open) => self.open_mirror(caller, target, &open),
+            PartitionRequest::AppendMirrored(append, batch) => {
+                self.append_mirrored(caller, target, append, batch)
             }
             PartitionRequest::Subscribe(subscribe) => self.subscribe(caller, target, subscribe),
             PartitionRequest::Unsubscribe(unsubscribe) => {
@@ -76,6 +82,137 @@ impl PartitionRequests<'_> {
         store.check_leader_epoch(target.leader_epoch, self.ctx)?;
         let (batch, wanted) = ValidBatch::check(id, topic, store, produce, batch, self.ctx)?;
         check_epoch(&batch.header, self.coordinator.commands.table(), self.ctx)?;
+        let session = self.sessions.get_mut(caller.link);
+        let work = Work::Produce(storage, batch.header.producer);
+        let credit = session.map_or(0, |session| session.begin_work(caller.id, work));
+        let call = ProduceCall {
+            caller,
+            credit,
+            batch,
+            wanted,
+        };
+        partition.produce(call, self.ctx)
+    }
+
+    /// A link begins to write a mirror: on this connection alone from now on.
+    fn open_mirror(
+        &mut self,
+        caller: RequestId,
+        target: Target,
+        open: &OpenMirror,
+    ) -> Result<(), Refused> {
+        self.drain.refuse_begun()?;
+        let namespace = self.sessions.namespace(caller.link);
+        let topic = self.coordinator.topics.of(namespace, target.topic)?;
+        let (of, source) = topic.mirror_of()?;
+        if of.link != open.link || source != open.source {
+            return Err(refuse(
+                ErrorCode::InvalidTopic,
+                format!(
+                    "{:?} is the mirror of topic {:?} ({}) by the link {:?}, not of {} by {:?}",
+                    topic.name, of.topic, of.id, of.link, open.source, open.link
+                ),
+            ));
+        }
+        let mut storages = Vec::new();
+        for index in 0..topic.partitions.len() as u32 {
+            let index = PartitionIndex(index);
+            let storage = topic.storage_of(index)?;
+            let partition = self.partitions.get(&storage);
+            let partition = partition.ok_or_else(|| topic.closed(index))?;
+            if let Some(why) = &partition.store.failure {
+                return Err(ErrorReply::retryable(
+                    ErrorCode::StorageFailed,
+                    1000,
+                    format!("{}: {why}", partition.store.name),
+                ));
+            }
+            if let Writer::Link(Some(other)) = partition.appends.writer {
+                self.refuse_second_link(caller, other.link, &of.link)?;
+            }
+            storages.push((index, storage));
+        }
+        let opening = Opening {
+            link: caller.link,
+            number: open.opening,
+        };
+        let mut opened = MirrorOpened {
+            partitions: Vec::new(),
+        };
+        for (index, storage) in storages {
+            let Some(partition) = self.partitions.get_mut(&storage) else {
+                continue;
+            };
+            partition.open_for_link(opening, self.ctx);
+            let state = partition.store.state();
+            opened.partitions.push(MirrorPosition {
+                partition: index,
+                next: state.end,
+                durable: state.reached(partition.store.durability),
+            });
+        }
+        self.ctx.answer(caller, Answer::MirrorOpened(opened));
+        Ok(())
+    }
+
+    /// A link that is at work on another connection goes on alone, until that connection is gone.
+    fn refuse_second_link(
+        &self,
+        caller: RequestId,
+        other: LinkId,
+        name: &str,
+    ) -> Result<(), Refused> {
+        let id = self.sessions.id(caller.link);
+        let is_own = id != SessionId(0) && self.sessions.id(other) == id;
+        if other == caller.link
+            || is_own
+            || self.sessions.identity(other).is_none()
+            || self.ctx.planted(Fault::TwoLinks)
+        {
+            return Ok(());
+        }
+        Err(ErrorReply::retryable(
+            ErrorCode::ProducerFenced,
+            1000,
+            format!(
+                "the link {name:?} is at work already, by {:?}",
+                self.sessions.client_name(other)
+            ),
+        ))
+    }
+
+    fn append_mirrored(
+        &mut self,
+        caller: RequestId,
+        target: Target,
+        append: AppendMirrored,
+        batch: VerifiedCopy,
+    ) -> Result<(), Refused> {
+        self.drain.refuse_begun()?;
+        let (id, index) = (target.topic, append.partition);
+        let namespace = self.sessions.namespace(caller.link);
+        let (topic, storage) = self.coordinator.topics.partition(namespace, id, index)?;
+        let (of, source) = topic.mirror_of()?;
+        let Some(partition) = self.partitions.get_mut(&storage) else {
+            return Err(topic.closed(index));
+        };
+        let opening = Opening {
+            link: caller.link,
+            number: append.opening,
+        };
+        let is_open = partition.appends.writer == Writer::Link(Some(opening));
+        if !is_open && !self.ctx.planted(Fault::TwoLinks) {
+            return Err(ErrorReply::retryable(
+                ErrorCode::ProducerFenced,
+                0,
+                format!(
+                    "the link {:?} is not open on this connection, or has been opened anew",
+                    of.link
+                ),
+            ));
+        }
+        let (batch, wanted) =
+            ValidBatch::copy((id, source), topic, &partition.store, append, batch)?;
         let session = self.sessions.get_mut(caller.link);
         let work = Work::Produce(storage, batch.header.producer);
         let credit = session.map_or(0, |session| session.begin_work(caller.id, work));

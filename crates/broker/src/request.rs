@@ -4,7 +4,7 @@
 //! node routes it to the object that it is about, and that object answers. The parts are the
 //! records of `wire`, which are plain values; bytes, frames and readers are not to be found here.
 
-use crate::verified::Verified;
+use crate::verified::{Verified, VerifiedCopy};
 use std::time::Duration;
 use wire::TopicId;
 use wire::message::*;
@@ -85,6 +85,10 @@ pub struct Target {
 pub enum PartitionRequest {
     /// Appends a batch.
     Produce(Produce, Verified),
+    /// Begins to write a mirror: all of its partitions.
+    OpenMirror(OpenMirror),
+    /// Appends a batch of a mirror's source.
+    AppendMirrored(AppendMirrored, VerifiedCopy),
     /// Opens a subscription: of a consumer, a group's member, or one key.
     Subscribe(SubscribeScoped),
     /// Ends one.
@@ -187,6 +191,8 @@ impl Request {
         match self {
             Self::Partition(_, request) => match request {
                 PartitionRequest::Produce(..) => Method::Produce,
+                PartitionRequest::OpenMirror(_) => Method::OpenMirror,
+                PartitionRequest::AppendMirrored(..) => Method::AppendMirrored,
                 PartitionRequest::Subscribe(_) => Method::SubscribeScoped,
                 PartitionRequest::Unsubscribe(_) => Method::Unsubscribe,
                 PartitionRequest::Fetch(_) => Method::Fetch,
@@ -250,6 +256,7 @@ impl Request {
     pub(crate) fn payload_bytes(&self) -> u64 {
         match self {
             Self::Partition(_, PartitionRequest::Produce(_, batch)) => batch.bytes(),
+            Self::Partition(_, PartitionRequest::AppendMirrored(_, batch)) => batch.bytes(),
             _ => 0,
         }
     }

@@ -21,6 +21,7 @@ mod line;
 mod listener;
 mod losses;
 mod members;
+mod mirrors;
 mod overflow;
 mod produce;
 mod promises;

@@ -5,8 +5,75 @@
 
 use crate::refusal::{Refused, refuse};
 use memory::Buffer;
-use wire::batch::{Batch, BatchKind, Survey, Verify};
+use wire::batch::{Batch, BatchKind, HEADER_BYTES, SKIPPED_OFFSETS_MAX, Stamp, Survey, Verify};
 use wire::{DecodeError, ErrorCode, ErrorReply};
+
+/// No partition ever comes so far; what is to be there is no offset that somebody gave.
+const OFFSET_MAX: u64 = 1 << 62;
+
+/// A batch of a mirror's source, stamped there, whose checksums and lengths were checked, once.
+pub struct VerifiedCopy {
+    pub(crate) batch: Batch<Buffer>,
+    pub(crate) stamp: Stamp,
+    /// What its columns say, if it has events.
+    pub(crate) survey: Option<Survey>,
+}
+
+impl VerifiedCopy {
+    /// Checks a batch as its source has it.
+    pub(crate) fn read_as(bytes: Buffer, verify: Verify) -> Result<Self, Refused> {
+        let had = bytes.len() as u64;
+        let batch = Batch::read(bytes, verify).map_err(|error| damaged(&error))?;
+        let header = &batch.header;
+        let is_whole = match header.kind {
+            BatchKind::Events => header.offset_count() == u64::from(header.event_count),
+            // The one record says why.
+            _ => header.event_count == 1,
+        };
+        let stamp = batch.stamp.filter(|stamp| {
+            let count = header.offset_count();
+            let end = stamp.base_offset.0.checked_add(count);
+            is_whole
+                && header.group.0 == 0
+                && (1..=SKIPPED_OFFSETS_MAX).contains(&count)
+                && header.batch_bytes() == had
+                && usize::from(header.header_bytes) == HEADER_BYTES
+                && end.is_some_and(|end| end <= OFFSET_MAX)
+        });
+        let Some(stamp) = stamp else {
+            return Err(refuse(
+                ErrorCode::InvalidEvent,
+                format!("the payload of {had} bytes is no stamped batch that takes offsets"),
+            ));
+        };
+        let survey = match header.has_events() {
+            true => {
+                let survey = Survey::read(header, batch.columns_section());
+                Some(survey.map_err(|error| damaged(&error))?)
+            }
+            false => None,
+        };
+        Ok(Self {
+            batch,
+            stamp,
+            survey,
+        })
+    }
+
+    /// Its length.
+    pub fn bytes(&self) -> u64 {
+        self.batch.bytes().len() as u64
+    }
+}
+
+impl std::fmt::Debug for VerifiedCopy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VerifiedCopy")
+            .field("header", &self.batch.header)
+            .field("stamp", &self.stamp)
+            .finish_non_exhaustive()
+    }
+}
 
 /// An unstamped batch of events whose checksums, lengths and columns were checked, once.
 pub struct Verified {

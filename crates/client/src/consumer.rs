@@ -429,6 +429,8 @@ impl Consumer {
             body: body.to_bytes(),
             targets: Vec::new(),
             behind: Vec::new(),
+            payload: Vec::new(),
+            exposed: Vec::new(),
             timeout,
             grace: Duration::ZERO,
             what,

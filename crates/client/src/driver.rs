@@ -245,6 +245,8 @@ impl Driver {
                     body: body.to_bytes(),
                     targets: Vec::new(),
                     behind: Vec::new(),
+                    payload: Vec::new(),
+                    exposed: Vec::new(),
                     what,
                 },
                 convert,
@@ -329,6 +331,8 @@ impl Driver {
             body,
             targets: into,
             behind,
+            payload: Vec::new(),
+            exposed: Vec::new(),
             what,
         };
         session.begin(call, convert)

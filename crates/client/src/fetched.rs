@@ -11,6 +11,15 @@ use wire::message::{Fetched, Watermarks};
 use wire::record::{Gap, Position};
 use wire::{Incarnation, Offset, PartitionIndex};
 
+/// What is made of the metadata of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Metadata {
+    /// What the topic's serializer makes of it.
+    Deserialized,
+    /// It stays as it is stored, for who passes it on.
+    Stored,
+}
+
 impl DeliveredBatch {
     /// Verifies every section of a stamped batch of events and reads its columns.
     pub fn read(
@@ -18,6 +27,7 @@ impl DeliveredBatch {
         partition: PartitionIndex,
         incarnation: Incarnation,
         bytes: Bytes,
+        metadata: Metadata,
     ) -> Result<Self, ClientError> {
         let place = |error: &dyn std::fmt::Display| ClientError::Damaged {
             what: format!("a batch of {}/{partition}: {error}", topic.name),
@@ -37,6 +47,9 @@ impl DeliveredBatch {
             columns,
             deserialized: None,
         };
+        if metadata == Metadata::Stored {
+            return Ok(delivered);
+        }
         let serializer = topic.serializer()?;
         if !serializer.is_identity() {
             let count = delivered.columns.events.len() as u32;
@@ -74,6 +87,7 @@ impl FetchedBatches {
         partition: PartitionIndex,
         fetched: Fetched,
         payload: Bytes,
+        metadata: Metadata,
     ) -> Result<Self, ClientError> {
         let mut found = Self {
             incarnation: fetched.incarnation,
@@ -112,8 +126,14 @@ impl FetchedBatches {
                     }
                 }
                 BatchKind::Events => {
-                    let batch =
-                        DeliveredBatch::read(topic, partition, found.incarnation, bytes.clone())?;
+                    let incarnation = found.incarnation;
+                    let batch = DeliveredBatch::read(
+                        topic,
+                        partition,
+                        incarnation,
+                        bytes.clone(),
+                        metadata,
+                    )?;
                     let next = batch.next_offset();
                     found.batches.push(Arc::new(batch));
                     found.bytes.push(bytes);

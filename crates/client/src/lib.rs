@@ -36,6 +36,7 @@ mod last_events;
 mod losses;
 mod mailbox;
 mod merge;
+mod mirror;
 mod options;
 mod processing_limit;
 mod producer;
@@ -75,6 +76,7 @@ pub use future::{FlushFuture, PushFuture};
 pub use lag::Lag;
 pub use last_events::last_position;
 pub use mailbox::Counters;
+pub use mirror::CopiedBatch;
 pub use options::{
     AtBudget, BatchPolicy, ConsumerOptions, CredentialEnds, DataAllocator, DataMode, DataSelector,
     DriverOptions, Endpoint, GapCallback, GroupMember, Linger, OnCredential, OnWaiting, Ordering,
@@ -96,9 +98,10 @@ pub use when::When;
 
 // What callers of this crate need of the others.
 pub use memory::Target;
-pub use topic::{Definition, GroupOptions, QueueOptions, check_partition_count};
+pub use topic::{Definition, GroupOptions, MirrorOf, QueueOptions, check_partition_count};
 pub use wire::message::{
-    Cursor, DataWanted, PartitionDescription, PartitionStorage, Start, TopicDescription, Watermarks,
+    Cursor, DataWanted, MirrorOpened, MirrorPosition, PartitionDescription, PartitionStorage,
+    Start, TopicDescription, Watermarks,
 };
 pub use wire::record::{Gap, GapReason, Position};
 pub use wire::view::{DataView, Repeat, Segment, Stride, StridedSegment};

@@ -7,6 +7,7 @@ use crate::driving::{Driving, InlineSend, PassiveWaiter};
 use crate::error::ClientError;
 use crate::options::OnWaiting;
 use crate::promise::{Answerer, Promise, Slot};
+use bytes::Bytes;
 use memory::{Deadline, Target};
 use net::Notify;
 use std::any::Any;
@@ -27,6 +28,9 @@ pub(crate) struct CallRequest {
     pub targets: Vec<Target>,
     /// What follows those regions, encoded.
     pub behind: Vec<u8>,
+    /// For [`Method::AppendMirrored`]: the batch, and data to expose, whose regions follow the body.
+    pub payload: Vec<Bytes>,
+    pub exposed: Vec<Bytes>,
     pub timeout: Duration,
     /// How long before that the server is to have answered, if only to say what keeps it.
     pub grace: Duration,

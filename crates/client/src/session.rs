@@ -13,6 +13,7 @@ use crate::promise::{Pending, Promise, Reply};
 use crate::queue::QueueFeed;
 use crate::runtime::{CallerRuns, DriverLock, Runtime};
 use crate::threads::Threads;
+use bytes::Bytes;
 use memory::thread::JoinHandle;
 use memory::{Budget, Deadline, Reservation, Target};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -74,6 +75,10 @@ pub(crate) struct Call {
     pub targets: Vec<Target>,
     /// As [`CallRequest::behind`].
     pub behind: Vec<u8>,
+    /// As [`CallRequest::payload`].
+    pub payload: Vec<Bytes>,
+    /// As [`CallRequest::exposed`].
+    pub exposed: Vec<Bytes>,
     pub what: String,
 }
 
@@ -208,6 +213,8 @@ impl Session {
             body,
             targets,
             behind: Vec::new(),
+            payload: Vec::new(),
+            exposed: Vec::new(),
             what,
         };
         self.begin(call, convert)
@@ -227,6 +234,8 @@ impl Session {
             body,
             targets,
             behind,
+            payload,
+            exposed,
             what,
         } = call;
         if body.len() + behind.len() > BODY_BYTES_MAX {
@@ -244,6 +253,8 @@ impl Session {
             body,
             targets,
             behind,
+            payload,
+            exposed,
             timeout,
             grace,
             what,

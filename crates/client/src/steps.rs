@@ -7,7 +7,7 @@
 //! and to be cancelled when the rank leaves.
 
 use crate::error::ClientError;
-use crate::fetched::FetchedBatches;
+use crate::fetched::{FetchedBatches, Metadata};
 use crate::promise::{Pending, Reply};
 use crate::topic_handle::TopicHandle;
 use std::time::Duration;
@@ -301,7 +301,8 @@ impl TopicHandle {
                 true => PINNED_RECORDS,
                 false => RECORDS,
             };
-            let records = FetchedBatches::new(&state, partition, fetched, payload)?;
+            let records =
+                FetchedBatches::new(&state, partition, fetched, payload, Metadata::Deserialized)?;
             Ok(StepsFetched { given, records })
         })
     }

@@ -3,7 +3,7 @@
 use crate::check;
 use crate::driver::{Driver, description};
 use crate::error::ClientError;
-use crate::fetched::FetchedBatches;
+use crate::fetched::{FetchedBatches, Metadata};
 use crate::mailbox::Command;
 use crate::promise::Pending;
 use crate::received_checksums::ReadBack;
@@ -127,9 +127,33 @@ impl Driver {
         consumer: &str,
         positions: &[(PartitionIndex, Position)],
     ) -> Pending<()> {
+        self.begin_move_cursors(topic, consumer, CursorMove::Seek, positions)
+    }
+
+    /// Acknowledges for a consumer whose program keeps its own place: all before these positions.
+    /// Never moves a cursor back.
+    ///
+    /// # Errors
+    /// As any call; [`ErrorCode::CursorBackwards`].
+    pub fn begin_acknowledge(
+        &self,
+        topic: &TopicHandle,
+        consumer: &str,
+        positions: &[(PartitionIndex, Position)],
+    ) -> Pending<()> {
+        self.begin_move_cursors(topic, consumer, CursorMove::Acknowledge, positions)
+    }
+
+    fn begin_move_cursors(
+        &self,
+        topic: &TopicHandle,
+        consumer: &str,
+        how: CursorMove,
+        positions: &[(PartitionIndex, Position)],
+    ) -> Pending<()> {
         let body = MoveCursors {
             consumer: consumer.to_owned(),
-            how: CursorMove::Seek,
+            how,
             positions: positions.to_vec(),
         };
         let what = format!("cursors of consumer {consumer} of {}", topic.name());
@@ -326,6 +350,16 @@ impl TopicHandle {
 
     /// [`TopicHandle::fetch`], not waited for.
     pub fn begin_fetch(&self, fetch: FetchRequest) -> Pending<FetchedBatches> {
+        self.begin_fetch_of(fetch, Metadata::Deserialized)
+    }
+
+    /// [`TopicHandle::begin_fetch`] for who passes batches on ([`FetchedBatches::batches`]): the
+    /// topic's serializer is not needed, and the metadata of the events is what it has made.
+    pub fn begin_fetch_stored(&self, fetch: FetchRequest) -> Pending<FetchedBatches> {
+        self.begin_fetch_of(fetch, Metadata::Stored)
+    }
+
+    fn begin_fetch_of(&self, fetch: FetchRequest, metadata: Metadata) -> Pending<FetchedBatches> {
         let body = Fetch {
             partition: fetch.partition,
             from: fetch.from,
@@ -350,7 +384,7 @@ impl TopicHandle {
             move |reply| {
                 let fetched =
                     Fetched::from_bytes("fetched", &reply.head).map_err(ClientError::damaged)?;
-                FetchedBatches::new(&state, partition, fetched, reply.payload)
+                FetchedBatches::new(&state, partition, fetched, reply.payload, metadata)
             },
         )
     }

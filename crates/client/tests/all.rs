@@ -22,6 +22,7 @@ mod draining;
 mod groups;
 mod job_end;
 mod latest;
+mod mirroring;
 mod overflow;
 mod path;
 mod producing;

@@ -11,8 +11,9 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
-use wire::batch::{Batch, Columns, ExternalLayout, Header, Stamp, Verify};
+use wire::batch::{Batch, BatchKind, Columns, ExternalLayout, Header, Stamp, Verify};
 use wire::checksum::{combine_blocks, crc32c, crc32c_append};
+use wire::codec::Codec;
 use wire::record::{Gap, GapReason};
 use wire::view::Segment;
 use wire::{Durability, Incarnation, Offset, ProducerEpoch, ProducerId, Sequence};
@@ -141,7 +142,8 @@ fn wastes(bytes: usize, memory_bytes: usize) -> bool {
 struct Stored {
     base_offset: Offset,
     next: Offset,
-    append_time: u64,
+    /// When it was appended here, nanoseconds since 1970.
+    arrived: u64,
     header: Header,
     batch: Bytes,
     data: Option<Arc<Data>>,
@@ -365,7 +367,7 @@ impl MemoryLog {
                     .is_some_and(|most| self.end.0 - stored.next.0 >= most);
             let too_old = keep
                 .age_ns
-                .is_some_and(|age| stored.append_time.saturating_add(age) < self.now);
+                .is_some_and(|age| stored.arrived.saturating_add(age) < self.now);
             let is_spared =
                 stored.next > self.keep_from && !(keep.discards && (too_many_bytes || too_many));
             if !(too_many_bytes || too_many || too_old) || is_spared {
@@ -419,6 +421,12 @@ impl MemoryLog {
             if stored.base_offset >= read.end || full {
                 break;
             }
+            if stored.header.kind == BatchKind::Skipped {
+                match batches.is_empty() {
+                    true => return Ok(Found::Gap(self.skipped(stored))),
+                    false => break,
+                }
+            }
             bytes += length as u64;
             next = stored.next;
             if stored.header.offset_count() > 0 {
@@ -431,6 +439,20 @@ impl MemoryLog {
         })
     }
 
+    /// The gap that a batch of skipped offsets stands for.
+    fn skipped(&self, stored: &Stored) -> Gap {
+        let batch = Batch::read(stored.batch.clone(), Verify::Headers).ok();
+        let recorded =
+            batch.and_then(|batch| Gap::from_bytes("skipped", batch.metadata_section()).ok());
+        Gap {
+            incarnation: self.incarnation,
+            first: stored.base_offset,
+            end: stored.next,
+            reason: recorded.map_or(GapReason::Damaged, |gap| gap.reason),
+            time: recorded.map_or(self.now, |gap| gap.time),
+        }
+    }
+
     fn open(&self, offset: Offset) -> Result<EventData, StorageError> {
         let out_of_range = || StorageError::OutOfRange {
             offset,
@@ -438,7 +460,8 @@ impl MemoryLog {
             end: self.end,
         };
         let stored = self.batches.get(self.batch_of(offset));
-        let stored = stored.filter(|stored| stored.base_offset <= offset);
+        let stored =
+            stored.filter(|stored| stored.base_offset <= offset && stored.header.has_events());
         let stored = stored.ok_or_else(out_of_range)?;
         let damaged = |error: wire::DecodeError| StorageError::Damaged(error.to_string());
         let batch = Batch::read(stored.batch.clone(), Verify::Headers).map_err(damaged)?;
@@ -692,7 +715,7 @@ impl Storage for MemoryLog {
             ..Stamp::default()
         };
         stamp.write(&mut batch);
-        self.now = self.now.max(append.append_time);
+        self.now = self.now.max(append.now);
         // Small ones lie side by side, for alone each takes whole pages.
         let batch = match wastes(batch.len(), batch.memory_bytes()) {
             true => self.packer.pack(&batch),
@@ -703,12 +726,12 @@ impl Storage for MemoryLog {
         };
         self.bytes += batch_bytes + data_bytes;
         self.producers
-            .appended(&append.header, base_offset, append.append_time);
+            .appended(&append.header, base_offset, append.now);
         self.end = base_offset.plus(append.header.offset_count());
         self.batches.push_back(Stored {
             base_offset,
             next: self.end,
-            append_time: append.append_time,
+            arrived: append.now,
             header: append.header,
             batch,
             data: data.map(|found| Arc::new(found.data)),
@@ -768,7 +791,7 @@ impl Storage for MemoryLog {
         }
         Some(
             oldest
-                .append_time
+                .arrived
                 .saturating_add(self.retention.age_ns?)
                 .saturating_add(1),
         )

@@ -77,8 +77,10 @@ pub struct Append {
     /// What its ack must mean. The storage syncs as soon as it can (in
     /// groups) for `Synced`, by bytes in the background for `Written`.
     pub durability: Durability,
-    /// Now, nanoseconds since 1970.
+    /// When the event's first copy was appended, nanoseconds since 1970; the same on every copy.
     pub append_time: u64,
+    /// Now, of this server, likewise: what retention by age and the memory of producers count from.
+    pub now: u64,
     /// The leader's epoch.
     pub leader_epoch: u32,
 }

@@ -10,7 +10,9 @@ use log::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use wire::batch::{Batch, BatchBuilder, EventParts, Headers, Origin, Verify, gap_batch};
+use wire::batch::{
+    Batch, BatchBuilder, EventParts, Headers, Origin, Verify, gap_batch, skipped_batch,
+};
 use wire::record::*;
 use wire::*;
 
@@ -211,6 +213,7 @@ fn batches_with_every_column_are_as_they_were() {
     assert_eq!(keys, [None, Some(3), Some(0)], "null differs from empty");
     assert!(columns.events[2].external && columns.events[2].tombstone);
     compare("gap-batch.bin", &gap_batch(TOPIC, &gap()).to_vec());
+    compare("skipped-batch.bin", &skipped_batch(TOPIC, &gap()).to_vec());
 }
 
 #[test]

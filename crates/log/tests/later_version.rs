@@ -113,7 +113,7 @@ fn fillings(row: &Kept) -> Vec<(usize, Vec<u8>, Expect)> {
                 false => (row.at, vec![value], RefuseNewer),
             })
             .to_vec(),
-        "kind" => values(&[0, 3, 4, 5, 8, 255]),
+        "kind" => values(&[0, 3, 4, 5, 9, 255]),
         "features" | "features_incompatible" => bits(0, RefuseNewer),
         "features_compatible" => bits(0, Read),
         // The lowest bit stands in every batch.

@@ -82,6 +82,22 @@ impl Progress {
         Self { bar }
     }
 
+    /// Of something that says in words how far it is.
+    pub fn line(what: &str) -> Self {
+        let target = ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND);
+        let style = ProgressStyle::with_template("{prefix} {spinner} {wide_msg}");
+        let style = style.expect("the template is constant");
+        let bar = ProgressBar::with_draw_target(None, target).with_style(style);
+        bar.set_prefix(what.to_owned());
+        bar.enable_steady_tick(TICK);
+        Self { bar }
+    }
+
+    /// How far it is, in words.
+    pub fn say(&self, text: &str) {
+        self.bar.set_message(text.to_owned());
+    }
+
     /// So many partitions with so many bytes are done.
     pub fn at(&self, partitions: u64, bytes: u64) {
         self.bar.set_prefix(format!(", {bytes} bytes"));

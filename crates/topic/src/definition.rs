@@ -43,13 +43,17 @@ pub const PINNED_PARTS: u32 = 2;
 pub const KEEPERS_MAX: usize = 64;
 
 /// The keys that may be changed while a topic is in use.
-const ALTERABLE: [&str; 5] = [
+const ALTERABLE: [&str; 6] = [
     "validator",
     "retention",
     "keep_until_acknowledged",
     "overflow",
     "metadata_bytes_max",
+    MIRROR_OF,
 ];
+
+/// The key that makes a topic a mirror. It is never altered to anything but null.
+const MIRROR_OF: &str = "mirror_of";
 
 const _: () = assert!(DEFINITION_BYTES_MAX <= HEAD_BYTES_MAX as usize / 4);
 const _: () = assert!(METADATA_BYTES_MAX_DEFAULT <= METADATA_BYTES_MAX_LIMIT);
@@ -95,6 +99,19 @@ pub struct Definition {
     validate_on_server: bool,
     kind: TopicKind,
     pins: bool,
+    mirror_of: Option<MirrorOf>,
+}
+
+/// What a mirror is a copy of. Nobody but its link writes it, until this is taken away from the
+/// definition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MirrorOf {
+    /// The source topic's name, for people.
+    pub topic: String,
+    /// Its id, in hexadecimal: another one is another topic.
+    pub id: String,
+    /// The name of the link that writes the copy.
+    pub link: String,
 }
 
 /// What a topic keeps.
@@ -194,6 +211,10 @@ impl Definition {
                 );
                 return Err(DefinitionError::new(&key, reason));
             }
+            if key == MIRROR_OF && !value.is_null() {
+                let reason = "is null if it is changed: a mirror becomes a topic of its own, and no topic a mirror";
+                return Err(DefinitionError::new(&key, reason));
+            }
             match value {
                 serde_json::Value::Null => members.remove(&key),
                 value => members.insert(key, value),
@@ -284,6 +305,23 @@ impl Definition {
         }
     }
 
+    /// What it is a copy of, if it is a mirror.
+    pub fn mirror_of(&self) -> Option<&MirrorOf> {
+        self.mirror_of.as_ref()
+    }
+
+    /// The definition of a mirror of a topic with this one. Who is waited for at the source is not
+    /// waited for at the copy.
+    ///
+    /// # Errors
+    /// A topic of steps, whose streams write it themselves.
+    pub fn mirrored(&self, of: MirrorOf) -> Result<Self, DefinitionError> {
+        let mut definition = self.clone();
+        definition.keep_until_acknowledged = Vec::new();
+        definition.overflow = Overflow::Grow;
+        DefinitionBuilder { definition }.mirror_of(of).build()
+    }
+
     /// The plugins that a client of the topic needs, each with its key.
     pub fn plugins(&self) -> impl Iterator<Item = (&'static str, &PluginRef)> {
         [
@@ -353,6 +391,7 @@ impl Default for Definition {
             validate_on_server: false,
             kind: TopicKind::Events,
             pins: false,
+            mirror_of: None,
         }
     }
 }
@@ -440,12 +479,19 @@ impl DefinitionBuilder {
         self
     }
 
+    /// What it is a copy of; nothing by default.
+    pub fn mirror_of(mut self, of: MirrorOf) -> Self {
+        self.definition.mirror_of = Some(of);
+        self
+    }
+
     /// The definition.
     ///
     /// # Errors
     /// The first setting that is out of its range.
     pub fn build(self) -> Result<Definition, DefinitionError> {
         let mut definition = self.definition;
+        check_mirror(&definition)?;
         if definition.kind == TopicKind::Steps {
             settle_steps(&mut definition)?;
         } else if definition.pins {
@@ -494,6 +540,27 @@ impl DefinitionBuilder {
         }
         Ok(definition)
     }
+}
+
+fn check_mirror(definition: &Definition) -> Result<(), DefinitionError> {
+    let Some(of) = &definition.mirror_of else {
+        return Ok(());
+    };
+    let refuse = |key: &str, reason: String| Err(DefinitionError::new(key, reason));
+    if definition.kind == TopicKind::Steps {
+        let reason = "is of a topic of steps, which cannot be mirrored: its records are written by the server that has it";
+        return refuse(MIRROR_OF, reason.to_owned());
+    }
+    if let Err(error) = crate::check_topic_name(&of.topic) {
+        return refuse("mirror_of.topic", error.to_string());
+    }
+    if let Err(error) = crate::check_consumer_name(&of.link) {
+        return refuse("mirror_of.link", error.to_string());
+    }
+    if u128::from_str_radix(&of.id, 16).is_err() {
+        return refuse("mirror_of.id", format!("{:?} is no topic's id", of.id));
+    }
+    Ok(())
 }
 
 fn check_keepers(consumers: &[String]) -> Result<(), DefinitionError> {

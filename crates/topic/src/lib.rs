@@ -27,8 +27,8 @@ mod validator;
 pub use definition::{
     DATA_BLOCK_BYTES_DEFAULT, DATA_BLOCK_BYTES_MAX, DATA_BLOCK_BYTES_MIN, DEFINITION_BYTES_MAX,
     DEFINITION_VERSION, Definition, DefinitionBuilder, DefinitionError, METADATA_BYTES_MAX_DEFAULT,
-    METADATA_BYTES_MAX_LIMIT, PARTITIONS_MAX, PINNED_PARTS, PINNED_RECORDS, Retention, TopicKind,
-    check_partition_count,
+    METADATA_BYTES_MAX_LIMIT, MirrorOf, PARTITIONS_MAX, PINNED_PARTS, PINNED_RECORDS, Retention,
+    TopicKind, check_partition_count,
 };
 pub use field::{FIELD_PATH_BYTES_MAX, FieldPath, FieldValue};
 pub use hash::key_hash;

@@ -13,7 +13,10 @@ mod columns;
 mod cut;
 mod stamp;
 
-pub use build::{BatchBuilder, EventParts, Origin, SealedBatch, gap_batch, state_batch};
+pub use build::{
+    BatchBuilder, EventParts, Origin, SKIPPED_OFFSETS_MAX, SealedBatch, gap_batch, skipped_batch,
+    state_batch,
+};
 pub use columns::{Columns, EventRef, Headers, Survey};
 pub use stamp::{LocalStamp, SHARED_STAMP_BYTES, STAMP_BYTES, STAMP_MAGIC, Stamp};
 
@@ -52,6 +55,9 @@ pub enum BatchKind {
     NoOp = 6,
     /// State that replaces the replay of what came before; takes no offset.
     Snapshot = 7,
+    /// Offsets of a mirror that its source has no events of, and why. Unlike a [`Self::Gap`] it
+    /// is stored, in their place.
+    Skipped = 8,
 }
 
 impl BatchKind {
@@ -61,6 +67,7 @@ impl BatchKind {
             2 => Self::Gap,
             6 => Self::NoOp,
             7 => Self::Snapshot,
+            8 => Self::Skipped,
             _ => return None,
         })
     }
@@ -294,6 +301,11 @@ impl Header {
         Ok((header, stored))
     }
 
+    /// Whether readers get it; its offsets, if it takes any, hold no event otherwise.
+    pub fn has_events(&self) -> bool {
+        self.kind == BatchKind::Events
+    }
+
     /// Bytes of one block of external data.
     pub fn block_bytes(&self) -> u32 {
         1 << self.block_bytes_log2
@@ -302,8 +314,8 @@ impl Header {
     /// How many offsets the batch takes.
     pub fn offset_count(&self) -> u64 {
         match self.kind {
-            BatchKind::Events => u64::from(self.last_offset_delta) + 1,
-            _ => 0,
+            BatchKind::Events | BatchKind::Skipped => u64::from(self.last_offset_delta) + 1,
+            BatchKind::Gap | BatchKind::NoOp | BatchKind::Snapshot => 0,
         }
     }
 

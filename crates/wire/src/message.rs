@@ -9,10 +9,12 @@ use crate::view::{Segment, StridedSegment};
 use bytes::Bytes;
 
 mod access;
+mod mirror;
 mod sharing;
 mod steps;
 
 pub use access::*;
+pub use mirror::*;
 pub use sharing::*;
 pub use steps::*;
 
@@ -123,6 +125,10 @@ pub enum Method {
     OpenProducer = 16,
     /// [`Produce`], the batch as payload → [`Produced`].
     Produce = 17,
+    /// [`OpenMirror`] → [`MirrorOpened`].
+    OpenMirror = 18,
+    /// [`AppendMirrored`], the stamped batch as payload → [`Produced`].
+    AppendMirrored = 19,
     /// [`Subscribe`] → [`Subscribed`], then deliveries.
     Subscribe = 32,
     /// [`Unsubscribe`] → nothing; no delivery follows the answer.
@@ -190,7 +196,7 @@ pub enum Method {
 
 impl Method {
     /// All methods that this version knows.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 41] = [
         Self::CreateTopic,
         Self::DeleteTopic,
         Self::ListTopics,
@@ -199,6 +205,8 @@ impl Method {
         Self::AlterTopic,
         Self::OpenProducer,
         Self::Produce,
+        Self::OpenMirror,
+        Self::AppendMirrored,
         Self::Subscribe,
         Self::Unsubscribe,
         Self::Fetch,

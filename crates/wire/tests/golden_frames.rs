@@ -355,6 +355,24 @@ fn messages(examples: &mut Examples) {
         refused: "the token was revoked".into(),
         message: "it expires soon".into(),
     });
+    examples.message(OpenMirror {
+        link: "b".into(),
+        source: TopicId(7),
+        opening: 3,
+    });
+    examples.message(MirrorOpened {
+        partitions: vec![MirrorPosition {
+            partition: PartitionIndex(1),
+            next: Offset(9),
+            durable: Offset(5),
+        }],
+    });
+    examples.message(AppendMirrored {
+        partition: PartitionIndex(1),
+        opening: 3,
+        durability: Durability::Written,
+        regions: vec![],
+    });
     examples.message(CheckAccess {
         verb: "write".into(),
         topic: "frames".into(),

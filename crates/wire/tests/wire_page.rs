@@ -12,8 +12,9 @@ const PAGE: &str = concat!(
     include_str!("../../../docs/format/wire.md"),
     include_str!("../../../docs/format/wire-steps.md"),
     include_str!("../../../docs/format/wire-access.md"),
+    include_str!("../../../docs/format/wire-mirror.md"),
 );
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
     include_str!("../src/message.rs"),
     include_str!("../src/error.rs"),
     include_str!("../src/record.rs"),
@@ -21,6 +22,7 @@ const SOURCES: [&str; 7] = [
     include_str!("../src/message/sharing.rs"),
     include_str!("../src/message/steps.rs"),
     include_str!("../src/message/access.rs"),
+    include_str!("../src/message/mirror.rs"),
 ];
 
 /// The cells of the page's tables, a row each.

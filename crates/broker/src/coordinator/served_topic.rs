@@ -7,7 +7,7 @@ use log::StorageKind;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use topic::{Definition, TopicKind};
+use topic::{Definition, MirrorOf, TopicKind};
 use wire::record::{PartitionRecord, TopicRecord};
 use wire::{Durability, ErrorCode, PartitionIndex, TopicId};
 
@@ -69,6 +69,18 @@ impl Topic {
                 ),
             )),
         }
+    }
+
+    /// What the topic is a mirror of, and the id of that, if it is one.
+    pub fn mirror_of(&self) -> Result<(&MirrorOf, TopicId), Refused> {
+        let of = self.definition.mirror_of();
+        let id = of.and_then(|of| u128::from_str_radix(&of.id, 16).ok());
+        of.zip(id.map(TopicId)).ok_or_else(|| {
+            refuse(
+                ErrorCode::InvalidTopic,
+                format!("{:?} is no mirror, or was promoted", self.name),
+            )
+        })
     }
 
     /// Refuses to give parts of steps as events: nobody is to see a part without its step.

@@ -3,6 +3,7 @@
 use crate::ids::RequestId;
 use log::StorageState;
 use std::collections::VecDeque;
+use wire::record::Gap;
 use wire::{Durability, Offset};
 
 /// An answer that waits for durability.
@@ -14,6 +15,8 @@ pub(crate) struct Ack {
     pub end: Offset,
     pub append_time: u64,
     pub duplicate: bool,
+    /// What was lost at a mirror's source, if the batch stands for that.
+    pub gap: Option<Gap>,
 }
 
 /// Answers that wait, by the durability that was asked for, in the order of

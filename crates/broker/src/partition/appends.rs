@@ -12,7 +12,7 @@
 
 use super::acks::{Ack, Acks};
 use super::capacity::{BLOCKED_RETRY_MS, Capacity};
-use super::incoming::{ProduceCall, ValidBatch, Wanted};
+use super::incoming::{LINK, ProduceCall, ValidBatch, Wanted};
 use super::store::Store;
 use super::transfer::Transfers;
 use super::wait_queue::{WaitQueue, Waiting};
@@ -22,7 +22,7 @@ use crate::effects::Effect;
 use crate::faults::Fault;
 use crate::flow::Asks;
 use crate::ids::{LinkId, OWN_LINK, RequestId, TransferId};
-use crate::refusal::{Refused, fenced, out_of_sequence};
+use crate::refusal::{Refused, fenced, out_of_sequence, refuse};
 use log::producers::Verdict;
 use log::{Append, DataPlace, StorageError};
 use memory::Buffer;
@@ -32,6 +32,7 @@ use std::time::Duration;
 use topic::Overflow;
 use wire::batch::Header;
 use wire::message::Produced;
+use wire::record::Gap;
 use wire::{ErrorCode, ErrorReply, Offset, ProducerEpoch, ProducerId, Sequence};
 
 /// How soon a producer asks again that has waited already.
@@ -74,10 +75,29 @@ enum Admission {
     Duplicate(Offset),
 }
 
+/// Who may write a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Writer {
+    /// Whoever may write the topic.
+    #[default]
+    Anybody,
+    /// The link of a mirror alone, on the connection on which it is open.
+    Link(Option<Opening>),
+}
+
+/// What a link has sent with this number, on this connection, is of its present session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Opening {
+    pub link: LinkId,
+    pub number: u64,
+}
+
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Appends {
     pub capacity: Capacity,
+    /// Who writes.
+    pub writer: Writer,
     /// By producer, in the order of their sequence numbers.
     pending: BTreeMap<ProducerId, VecDeque<PendingAppend>>,
     wait_queue: WaitQueue,
@@ -91,6 +111,14 @@ fn first_waiting(queue: Option<&VecDeque<PendingAppend>>) -> Option<usize> {
 }
 
 impl Appends {
+    /// Nothing is under way.
+    pub fn new(writer: Writer) -> Self {
+        Self {
+            writer,
+            ..Self::default()
+        }
+    }
+
     /// Batches that are stored and not acknowledged.
     pub fn unacknowledged(&self) -> usize {
         self.acks.len()
@@ -124,6 +152,7 @@ impl Appends {
         ctx: &mut Ctx,
     ) -> Result<(), Refused> {
         let batch = &call.batch;
+        self.check_writer(batch, store, ctx)?;
         self.capacity.check_dropped(&batch.header)?;
         let admission = self.admission(batch, store, ctx)?;
         if let Admission::Duplicate(base_offset) = admission {
@@ -147,10 +176,42 @@ impl Appends {
         Ok(())
     }
 
-    /// Whether a batch may be appended, as far as its sequence numbers go.
-    fn check(&self, header: &Header, store: &Store) -> Verdict {
-        let verdict = store.storage.check(header);
-        self.capacity.verdict(header, verdict)
+    /// A mirror has what its source has, and nothing else: whatever is appended passes here.
+    fn check_writer(&self, batch: &ValidBatch, store: &Store, ctx: &Ctx) -> Result<(), Refused> {
+        match (self.writer, &batch.copied) {
+            (Writer::Anybody, None) | (Writer::Link(_), Some(_)) => Ok(()),
+            (Writer::Link(_), None) if ctx.planted(Fault::MirrorWritable) => Ok(()),
+            (Writer::Link(_), None) => Err(refuse(
+                ErrorCode::InvalidTopic,
+                format!(
+                    "{} is a mirror: its link alone writes it, until it is promoted (thalweg relay promote)",
+                    store.name
+                ),
+            )),
+            (Writer::Anybody, Some(_)) => Err(refuse(
+                ErrorCode::InvalidTopic,
+                format!("{} is no mirror, or was promoted", store.name),
+            )),
+        }
+    }
+
+    /// Whether a batch may be appended, as far as its sequence numbers go. Those of a mirror's
+    /// source are its offsets: what is there says which is next.
+    fn check(&self, batch: &ValidBatch, store: &Store) -> Verdict {
+        let header = &batch.header;
+        let Some(copied) = &batch.copied else {
+            let verdict = store.storage.check(header);
+            return self.capacity.verdict(header, verdict);
+        };
+        let (at, end) = (copied.at, store.storage.state().end);
+        let behind = at.0.saturating_add(header.offset_count());
+        match at == end {
+            true => Verdict::New,
+            false if behind <= end.0 => Verdict::Duplicate { base_offset: at },
+            false => Verdict::OutOfSequence {
+                expected: Sequence(end.0),
+            },
+        }
     }
 
     /// What the storage says of a batch, and whether it has to wait for others of its producer.
@@ -164,9 +225,9 @@ impl Appends {
         self.end_older_epoch(header, store, ctx)?;
         let queue = self.pending.get(&header.producer);
         if let Some((queue, tail)) = queue.and_then(|queue| Some((queue, queue.back()?))) {
-            return self.admission_behind(header, queue, &tail.batch, store, ctx);
+            return self.admission_behind(batch, queue, &tail.batch, store, ctx);
         }
-        match self.check(header, store) {
+        match self.check(batch, store) {
             Verdict::New => Ok(Admission::Now),
             Verdict::Duplicate { .. } if ctx.planted(Fault::NoDeduplication) => Ok(Admission::Now),
             Verdict::Duplicate { base_offset } => Ok(Admission::Duplicate(base_offset)),
@@ -183,12 +244,13 @@ impl Appends {
     /// Of a producer whose batches `queue` wait, the last one `tail`.
     fn admission_behind(
         &self,
-        header: &Header,
+        batch: &ValidBatch,
         queue: &VecDeque<PendingAppend>,
         tail: &ValidBatch,
         store: &Store,
         ctx: &Ctx,
     ) -> Result<Admission, Refused> {
+        let header = &batch.header;
         let first = header.first_sequence;
         let same = queue.iter().position(|waiting| {
             let waiting = &waiting.batch.header;
@@ -215,7 +277,7 @@ impl Appends {
             // To be sent when its turn has come, which may take long.
             return Err(out_of_sequence(header, first));
         }
-        match self.check(header, store) {
+        match self.check(batch, store) {
             Verdict::Duplicate { base_offset } => Ok(Admission::Duplicate(base_offset)),
             _ => Err(out_of_sequence(header, tail.next())),
         }
@@ -257,6 +319,20 @@ impl Appends {
         }
     }
 
+    /// A link begins on a connection: what it has sent before and is not appended is refused, so
+    /// that nothing of an earlier session comes between.
+    pub fn open_for_link(&mut self, opening: Opening, store: &mut Store, ctx: &mut Ctx) {
+        self.writer = Writer::Link(Some(opening));
+        for pending in self.pending.remove(&LINK).unwrap_or_default() {
+            let error = ErrorReply::retryable(
+                ErrorCode::ProducerFenced,
+                0,
+                format!("{}: its link has begun anew", store.name),
+            );
+            self.give_up(pending, Some(error), store, ctx);
+        }
+    }
+
     /// Whether there is room for a batch now. If not, it is to wait.
     fn has_room(
         &mut self,
@@ -272,11 +348,31 @@ impl Appends {
         match admission {
             // It was admitted when it came first.
             Admission::InPlaceOf(_) => Ok(true),
+            // Its link keeps what is behind it at the source, and drops nothing.
+            _ if batch.copied.is_some() => self.has_room_for_copy(batch, store),
             _ if !self.wait_queue.is_empty() => Ok(false),
             _ => self
                 .capacity
                 .admit(header, batch.bytes_stored(), store, ctx),
         }
+    }
+
+    /// Whether there is room for a batch of a mirror's source. If not, its link asks again.
+    fn has_room_for_copy(&mut self, batch: &ValidBatch, store: &Store) -> Result<bool, Refused> {
+        let (header, bytes) = (&batch.header, batch.bytes_stored());
+        if matches!(
+            self.capacity.policy(),
+            Overflow::Grow | Overflow::DropOldest
+        ) || self.capacity.has_room(header, bytes, &store.state())
+        {
+            return Ok(true);
+        }
+        let error = self.capacity.no_room(store, BLOCKED_RETRY_MS);
+        Err(ErrorReply::retryable(
+            ErrorCode::StorageFull,
+            BLOCKED_RETRY_MS,
+            error.message,
+        ))
     }
 
     /// Whether a batch has to stay behind one that waits for room: an earlier one
@@ -385,7 +481,7 @@ impl Appends {
         while let Some((pending, place)) = self.take_ready(producer) {
             let PendingAppend { caller, batch, .. } = pending;
             self.capacity.release(batch.size());
-            let verdict = self.check(&batch.header, store);
+            let verdict = self.check(&batch, store);
             if verdict != Verdict::New
                 && let Some(place) = place
             {
@@ -431,18 +527,29 @@ impl Appends {
         store: &mut Store,
         ctx: &mut Ctx,
     ) -> Result<(), Refused> {
-        let append_time = ctx.now.unix_ns;
+        let writer = self.check_writer(&batch, store, ctx);
+        if let Err(error) = writer {
+            if let Some(place) = place {
+                store.storage.abandon(place);
+            }
+            return Err(error);
+        }
         let (count, bytes) = batch.size();
         let level = batch.durability;
         store.touch(ctx);
+        let (header, append_time, leader_epoch) = match &batch.copied {
+            None => (batch.header, ctx.now.unix_ns, store.leader_epoch),
+            Some(copied) => (copied.stored, copied.append_time, copied.leader_epoch),
+        };
         let appended = store.storage.append(Append {
             batch: batch.bytes,
-            header: batch.header,
+            header,
             header_crc: batch.header_crc,
             place,
             durability: level,
             append_time,
-            leader_epoch: store.leader_epoch,
+            now: ctx.now.unix_ns,
+            leader_epoch,
         });
         let base_offset = match appended {
             Ok(offset) => offset,
@@ -454,6 +561,12 @@ impl Appends {
             }
         };
         let end = base_offset.plus(count);
+        let gap = batch.copied.and_then(|copied| copied.gap).map(|gap| Gap {
+            incarnation: store.state().incarnation,
+            first: base_offset,
+            end,
+            ..gap
+        });
         self.capacity.appended(end, bytes);
         let ack = Ack {
             caller,
@@ -461,6 +574,7 @@ impl Appends {
             end,
             append_time,
             duplicate: false,
+            gap,
         };
         self.acks.push(level, ack);
         Ok(())
@@ -482,6 +596,7 @@ impl Appends {
             end: base_offset.plus(batch.header.offset_count()),
             // The time is in the batch's stamp, which is not read for this.
             append_time: 0,
+            gap: None,
             duplicate: true,
         };
         self.acks.push(batch.durability, ack);
@@ -495,6 +610,11 @@ impl Appends {
             (state.synced, state.written) = (state.end, state.end);
         }
         while let Some(ack) = self.acks.pop_reached(&state) {
+            // Whoever counts on it may do so from now on: it is not undone any more.
+            if let Some(gap) = ack.gap {
+                ctx.effects
+                    .push_back(Effect::Lost(store.key, gap.incarnation, gap));
+            }
             if ack.caller.link == OWN_LINK {
                 ctx.effects
                     .push_back(Effect::OwnAppend(ack.caller.id, Ok(())));
@@ -671,7 +791,7 @@ impl Appends {
     /// is sent again from its place.
     fn give_up_misplaced(&mut self, store: &mut Store, ctx: &mut Ctx) {
         let is_misplaced = |queue: &VecDeque<PendingAppend>| {
-            let front = queue.front().map(|front| &front.batch.header);
+            let front = queue.front().map(|front| &front.batch);
             front.is_some_and(|front| {
                 matches!(self.check(front, store), Verdict::OutOfSequence { .. })
             })
@@ -779,9 +899,18 @@ impl Appends {
 
     /// External data is in its place: the batch may follow when it has its turn.
     pub fn data_ready(&mut self, place: DataPlace, store: &mut Store, ctx: &mut Ctx) {
-        let Some((id, producer)) = self.transfers.ready(place, store, ctx) else {
+        let Some((id, producer, same)) = self.transfers.ready(place, store, ctx) else {
             return;
         };
+        if let Err(error) = same {
+            store.storage.abandon(place);
+            let mut queue = self.pending.get(&producer).into_iter().flatten();
+            if let Some(index) = queue.position(|pending| pending.stage == Stage::Transferring(id))
+            {
+                self.refuse_from(producer, index, error, store, ctx);
+            }
+            return;
+        }
         let mut queue = self.pending.get_mut(&producer).into_iter().flatten();
         match queue.find(|pending| pending.stage == Stage::Transferring(id)) {
             Some(pending) => {

@@ -7,23 +7,45 @@ use crate::ctx::Ctx;
 use crate::faults::Fault;
 use crate::ids::RequestId;
 use crate::refusal::{Refused, refuse};
-use crate::verified::{Verified, damaged};
+use crate::verified::{Verified, VerifiedCopy, damaged};
 use memory::Buffer;
 use topic::TopicKind;
-use wire::batch::{Batch, Columns, ExternalLayout, Header, Verify};
-use wire::message::{Produce, Region};
+use wire::batch::{Batch, BatchKind, Columns, ExternalLayout, Header, STAMP_BYTES, Verify};
+use wire::message::{AppendMirrored, Produce, Region};
+use wire::record::Gap;
 use wire::step::{Part, PartData};
-use wire::{Durability, ErrorCode, Sequence, TopicId};
+use wire::{Codec, Durability, ErrorCode, Offset, ProducerEpoch, ProducerId, Sequence, TopicId};
 
 /// A batch that was checked.
 pub(crate) struct ValidBatch {
     pub bytes: Buffer,
+    /// Its own; of one of a mirror's source it says where it belongs among the others: its
+    /// sequence numbers are its offsets, its producer is the link.
     pub header: Header,
+    /// What its source has stamped, if it is of a mirror.
+    pub copied: Option<Copied>,
     pub header_crc: u32,
     pub durability: Durability,
     /// Bytes of its external data.
     pub external_bytes: u64,
 }
+
+/// What the source of a mirror says of a batch, and what is kept of it.
+pub(crate) struct Copied {
+    /// Where it belongs.
+    pub at: Offset,
+    pub append_time: u64,
+    pub leader_epoch: u32,
+    /// Checksum of the checksums of its external data.
+    pub data_crc: u32,
+    /// The header that is stored: the source's, of this topic.
+    pub stored: Header,
+    /// What was lost at the source, if the batch stands for that.
+    pub gap: Option<Gap>,
+}
+
+/// Whose batches a mirror's are as far as their order goes.
+pub(super) const LINK: ProducerId = ProducerId(u128::MAX);
 
 /// External data of a batch, which has not been asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,6 +74,7 @@ impl ValidBatch {
             header: batch.header,
             header_crc: batch.header_crc,
             bytes: batch.into_bytes(),
+            copied: None,
             durability,
         };
         (batch, layout)
@@ -115,6 +138,7 @@ impl ValidBatch {
             header,
             header_crc: batch.header_crc,
             bytes: batch.into_bytes(),
+            copied: None,
             durability,
             external_bytes,
         };
@@ -123,6 +147,84 @@ impl ValidBatch {
             regions: produce.regions,
         };
         Ok((checked, wanted))
+    }
+
+    /// Takes over a batch of a mirror's source. What its topic asks of events was asked there.
+    ///
+    /// `source` is the topic that the mirror is of.
+    pub fn copy(
+        (id, source): (TopicId, TopicId),
+        topic: &Topic,
+        store: &Store,
+        append: AppendMirrored,
+        verified: VerifiedCopy,
+    ) -> Result<(Self, Wanted), Refused> {
+        let produce = Produce {
+            partition: append.partition,
+            durability: append.durability,
+            regions: append.regions,
+        };
+        let durability = check_durability(store, &produce)?;
+        let VerifiedCopy {
+            batch,
+            stamp,
+            survey,
+        } = verified;
+        let header = batch.header;
+        if header.topic != source {
+            return Err(refuse(
+                ErrorCode::InvalidTopic,
+                format!(
+                    "{} is a mirror of topic {source}, the batch is of {}: the source is another topic now",
+                    store.name, header.topic
+                ),
+            ));
+        }
+        let gap = match header.kind {
+            BatchKind::Skipped => {
+                let gap = Gap::from_bytes("skipped", batch.metadata_section());
+                Some(gap.map_err(|error| damaged(&error))?)
+            }
+            _ => None,
+        };
+        let layout = survey.and_then(|survey| survey.external);
+        let external_bytes = check_external(topic, &header, layout.as_ref(), &produce)?;
+        let stored = Header {
+            topic: id,
+            ..header
+        };
+        let mut bytes = batch.into_bytes();
+        stored.write(&mut bytes[STAMP_BYTES..]);
+        let (_, header_crc) =
+            Header::read(&bytes[STAMP_BYTES..]).map_err(|error| damaged(&error))?;
+        let copied = Copied {
+            at: stamp.base_offset,
+            append_time: stamp.append_time,
+            leader_epoch: stamp.leader_epoch,
+            data_crc: stamp.data_crc,
+            stored,
+            gap,
+        };
+        let header = Header {
+            producer: LINK,
+            epoch: ProducerEpoch(0),
+            first_sequence: Sequence(stamp.base_offset.0),
+            event_count: header.offset_count() as u32,
+            ..header
+        };
+        let copy = Self {
+            header,
+            header_crc,
+            bytes,
+            copied: Some(copied),
+            durability,
+            external_bytes,
+        };
+        let wanted = Wanted {
+            layout,
+            regions: produce.regions,
+        };
+        Ok((copy, wanted))
     }
 }
 

@@ -4,6 +4,7 @@
 use super::incoming::ValidBatch;
 use super::store::Store;
 use crate::ctx::Ctx;
+use crate::faults::Fault;
 use crate::flow::Asks;
 use crate::ids::{Bulk, LinkId, TransferId};
 use crate::io::Output;
@@ -13,7 +14,7 @@ use memory::Buffer;
 use net::{BulkToken, NetError, RegionRead};
 use std::collections::BTreeMap;
 use wire::batch::ExternalLayout;
-use wire::checksum::{block_checksums, crc32c_combine};
+use wire::checksum::{block_checksums, crc32c_append, crc32c_combine};
 use wire::frame::BULK_CHUNK_BYTES;
 use wire::message::Region;
 use wire::{Durability, ErrorCode, ErrorReply, ProducerId};
@@ -39,6 +40,9 @@ pub(crate) struct Transfer {
     checksums: Vec<u32>,
     parts: BTreeMap<usize, Vec<(u64, u64, u32)>>,
     chunks: BTreeMap<BulkToken, Chunk>,
+    /// What the checksum of all checksums is to be, of a mirror's batch; then, what it is.
+    data_crc: Option<u32>,
+    sealed_crc: u32,
     /// Chunks given to the storage, and their bytes, that it has not written.
     writing_bytes: u64,
     sealed: bool,
@@ -181,6 +185,7 @@ impl Transfer {
         }
         self.join_parts();
         let checksums = std::mem::take(&mut self.checksums);
+        self.sealed_crc = table_crc(&checksums);
         let storage = &mut store.storage;
         storage.seal_data(self.place, checksums, self.durability);
         store.touch(ctx);
@@ -262,6 +267,8 @@ impl Transfers {
             region_offset: 0,
             parts: BTreeMap::new(),
             chunks: BTreeMap::new(),
+            data_crc: batch.copied.as_ref().map(|copied| copied.data_crc),
+            sealed_crc: 0,
             writing_bytes: 0,
             sealed: false,
         };
@@ -329,20 +336,36 @@ impl Transfers {
         }
     }
 
-    /// The data is in its place: the transfer is over.
+    /// The data is in its place: the transfer is over. With it comes what is wrong with the data,
+    /// if it is not what the source of a mirror has stamped.
     pub fn ready(
         &mut self,
         place: DataPlace,
         store: &Store,
         ctx: &mut Ctx,
-    ) -> Option<(TransferId, ProducerId)> {
+    ) -> Option<(TransferId, ProducerId, Result<(), ErrorReply>)> {
         let id = self.places.remove(&place)?;
         let transfer = self.all.remove(&id)?;
         ctx.data.give_back_fetched(transfer.writing_bytes);
         ctx.incoming
             .give_back(transfer.link, transfer.writing_bytes);
         ctx.incoming.leave(transfer.link, (id, store.id));
-        Some((id, transfer.producer))
+        let same = match transfer.data_crc {
+            Some(stamped) if stamped != transfer.sealed_crc => Err(ErrorReply::retryable(
+                ErrorCode::ChecksumMismatch,
+                0,
+                format!(
+                    "{}: external data that came has checksum {:08x} of its blocks, the source has stamped {stamped:08x}",
+                    store.name, transfer.sealed_crc
+                ),
+            )),
+            _ => Ok(()),
+        };
+        let same = match ctx.planted(Fault::MirroredUnchecked) {
+            true => Ok(()),
+            false => same,
+        };
+        Some((id, transfer.producer, same))
     }
 
     /// The storage gave a place up by itself: which transfer has failed.
@@ -368,6 +391,12 @@ impl Transfers {
             store.touch(ctx);
         }
     }
+}
+
+/// The checksum of block checksums, as a stamp has it.
+fn table_crc(checksums: &[u32]) -> u32 {
+    let blocks = checksums.iter();
+    blocks.fold(0, |crc, block| crc32c_append(crc, &block.to_le_bytes()))
 }
 
 /// Compares a chunk with its owner's checksums, while it is in cache.

@@ -5,7 +5,7 @@ use crate::request::{
     CoordinatorRequest, DescribeRequest, PartitionRequest, QueueRequest, Request, StepsRequest,
     Target,
 };
-use crate::verified::Verified;
+use crate::verified::{Verified, VerifiedCopy};
 use memory::Buffer;
 use wire::batch::Verify;
 use wire::codec::Reader;
@@ -50,6 +50,12 @@ pub(super) fn request(
             let produce = read(from)?;
             let batch = Verified::read_as(payload, verify)?;
             partition(PartitionRequest::Produce(produce, batch))
+        }
+        Method::OpenMirror => partition(PartitionRequest::OpenMirror(read(from)?)),
+        Method::AppendMirrored => {
+            let append = read(from)?;
+            let batch = VerifiedCopy::read_as(payload, verify)?;
+            partition(PartitionRequest::AppendMirrored(append, batch))
         }
         Method::Subscribe => partition(PartitionRequest::Subscribe(SubscribeScoped {
             member: MemberId(0),

@@ -53,6 +53,7 @@ pub(super) fn answer(id: u64, answer: Answer) -> Message {
             payload: batches,
             ..in_bulk(reply(id, given.to_bytes()))
         },
+        Answer::MirrorOpened(opened) => reply(id, opened.to_bytes()),
         Answer::AccessChecked(checked) => reply(id, checked.to_bytes()),
         Answer::Status(json) => status(id, json),
     }

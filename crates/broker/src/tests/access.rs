@@ -112,6 +112,7 @@ fn needed(method: Method) -> &'static [Verb] {
     use Method as M;
     match method {
         M::Produce
+        | M::AppendMirrored
         | M::OpenProducer
         | M::OpenRun
         | M::AttendRun
@@ -137,9 +138,12 @@ fn needed(method: Method) -> &'static [Verb] {
         | M::NextStep
         | M::ReleaseStep
         | M::LeaveReaders => &[Verb::Read],
-        M::CreateTopic | M::DeleteTopic | M::AddPartitions | M::AlterTopic | M::DeleteConsumer => {
-            &[Verb::Manage]
-        }
+        M::CreateTopic
+        | M::DeleteTopic
+        | M::AddPartitions
+        | M::AlterTopic
+        | M::DeleteConsumer
+        | M::OpenMirror => &[Verb::Manage],
         M::DescribeTopic | M::ListGaps | M::DescribeConsumers | M::ReadCursors => {
             &[Verb::Read, Verb::Write, Verb::Manage]
         }
@@ -152,8 +156,10 @@ fn needed(method: Method) -> &'static [Verb] {
 fn is_refused(world: &mut World, topic: TopicId, method: Method, token: &Token) -> bool {
     let link = connect(world, token);
     let batch = batch(topic, 5, 0, 0, &["a"]);
+    let stamped = super::mirrors::stamped(&batch, 0);
     let payload: &[u8] = match method {
         Method::Produce => &batch,
+        Method::AppendMirrored => &stamped,
         _ => &[],
     };
     let id = world.request(link, method, topic, &Nothing, payload);

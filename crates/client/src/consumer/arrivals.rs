@@ -7,6 +7,7 @@ use crate::error::ClientError;
 use crate::event::{ConsumedEvent, DeliveredBatch};
 use crate::faults::{Fault, planted};
 use crate::feed::Wanted;
+use crate::fetched::Metadata;
 use crate::mailbox::Command;
 use crate::puller::{Arrivals, Puller};
 use crate::read_ahead::{ReadAhead, Waiting};
@@ -145,7 +146,13 @@ impl Arrivals for Subscribed {
                     incarnation, bytes, ..
                 } => {
                     let index = PartitionIndex(partition);
-                    let batch = DeliveredBatch::read(&self.feed.topic, index, incarnation, bytes);
+                    let batch = DeliveredBatch::read(
+                        &self.feed.topic,
+                        index,
+                        incarnation,
+                        bytes,
+                        Metadata::Deserialized,
+                    );
                     let batch = match batch {
                         Ok(batch) => batch,
                         Err(error) => {

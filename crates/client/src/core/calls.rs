@@ -31,6 +31,10 @@ struct Call {
     deadline: Duration,
     /// Memory that is lent while the request is under way, in order.
     lent: Vec<Region>,
+    /// Memory that the server may read while the request is under way, likewise.
+    exposed: Vec<Region>,
+    /// Payload of a request that is under way, which counts against the connection's credit.
+    payload_bytes: u64,
     /// The request's id on the present connection.
     id: Option<u64>,
     /// Not before this: the server asked for it.
@@ -79,9 +83,13 @@ fn is_repeatable(method: Method) -> bool {
         | Method::LeaveReaders
         | Method::HoldParts
         | Method::ListGaps => true,
-        Method::CreateTopic | Method::DeleteTopic | Method::AddPartitions | Method::Shutdown => {
-            false
-        }
+        // A link asks where the mirror is, on each connection, before it goes on.
+        Method::OpenMirror
+        | Method::AppendMirrored
+        | Method::CreateTopic
+        | Method::DeleteTopic
+        | Method::AddPartitions
+        | Method::Shutdown => false,
     }
 }
 
@@ -116,6 +124,8 @@ impl Calls {
             seek,
             deadline,
             lent: Vec::new(),
+            exposed: Vec::new(),
+            payload_bytes: 0,
             id: None,
             retry_at: None,
             expired: None,
@@ -134,6 +144,19 @@ impl Calls {
         if !wire.is_up() || call.id.is_some() {
             return;
         }
+        let payload_bytes = call.request.payload.iter().map(|piece| piece.len() as u64);
+        let payload_bytes: u64 = payload_bytes.sum();
+        if payload_bytes > 0 && self.is_behind_a_payload(key) {
+            return;
+        }
+        let Some(call) = self.calls.get_mut(&key) else {
+            return;
+        };
+        if payload_bytes > 0 && !wire.take_produce_credit(payload_bytes) {
+            // It is sent when credit comes back.
+            return;
+        }
+        call.payload_bytes = payload_bytes;
         let mut body = std::borrow::Cow::Borrowed(call.request.body.as_slice());
         if call.request.method == Method::ReadData {
             let link = wire.link().expect("a connection that is up has a link");
@@ -142,6 +165,12 @@ impl Calls {
             }
             call.lent.encode(body.to_mut());
             body.to_mut().extend_from_slice(&call.request.behind);
+        }
+        if call.request.method == Method::AppendMirrored {
+            let link = wire.link().expect("a connection that is up has a link");
+            let pieces = call.request.exposed.iter();
+            call.exposed = pieces.map(|piece| link.expose(piece.clone())).collect();
+            call.exposed.encode(body.to_mut());
         }
         let id = wire.request(
             Route::Call,
@@ -154,13 +183,35 @@ impl Calls {
                     .saturating_sub(call.request.grace)
                     .saturating_sub(wire.now()),
                 body: &body,
-                payload: Vec::new(),
+                payload: call.request.payload.clone(),
                 is_quiet: false,
             },
         );
         call.id = Some(id);
         call.expired = None;
         self.sent.insert(id, key);
+    }
+
+    /// Whether one before it waits for credit: payloads go out in the order in which they began.
+    fn is_behind_a_payload(&self, key: u64) -> bool {
+        self.calls
+            .range(..key)
+            .any(|(_, call)| call.waits_for_credit())
+    }
+
+    /// Credit has come back: sends what has waited for it, in order.
+    fn send_waiting(&mut self, wire: &mut Wire<'_>) {
+        let waiting = self
+            .calls
+            .iter()
+            .filter(|(_, call)| call.waits_for_credit());
+        let keys: Vec<u64> = waiting.map(|(key, _)| *key).collect();
+        for key in keys {
+            self.send(wire, key);
+            if self.calls.get(&key).is_some_and(|call| call.id.is_none()) {
+                return;
+            }
+        }
     }
 
     /// Whether the call is a seek, and one before it is not answered.
@@ -189,8 +240,31 @@ impl Calls {
         let key = self.sent.remove(&id)?;
         let call = self.calls.get_mut(&key)?;
         call.id = None;
+        let had_payload = call.payload_bytes > 0;
         call.take_back(wire);
+        let seek = self.settle(wire, key, outcome);
+        // Not before: it would be sent again itself.
+        if had_payload {
+            self.send_waiting(wire);
+        }
+        seek
+    }
+
+    /// What an answer makes of its call.
+    fn settle(
+        &mut self,
+        wire: &mut Wire<'_>,
+        key: u64,
+        outcome: Result<Reply, ErrorReply>,
+    ) -> Option<Seek> {
+        let call = self.calls.get_mut(&key)?;
         match outcome {
+            Err(error) if call.is_in_order() => {
+                // Those behind it are refused as well: whoever began them has to begin anew.
+                let call = self.remove(wire, key);
+                call.end(Err(ClientError::Server(error)));
+                None
+            }
             Err(error) if error.code == ErrorCode::CredentialExpired && error.retryable => {
                 if call.may_retry(wire.now(), &error) {
                     let at = call.retry_at.expect("set where a retry is allowed");
@@ -205,10 +279,7 @@ impl Calls {
                 None
             }
             outcome => {
-                let call = self.calls.remove(&key).expect("found above");
-                wire.context
-                    .timers
-                    .remove(&(call.deadline, Timer::Call(key)));
+                let call = self.remove(wire, key);
                 let seek = self.over(wire, &call);
                 let outcome = outcome.map_err(|error| call.refused(error));
                 call.end(outcome);
@@ -264,15 +335,25 @@ impl Calls {
 
     /// Waits for a call no more; the memory that it lent is its own again.
     fn give_up(&mut self, wire: &mut Wire<'_>, key: u64) -> Call {
-        let mut call = self.calls.remove(&key).expect("found by the caller");
-        wire.context
-            .timers
-            .remove(&(call.deadline, Timer::Call(key)));
+        let mut call = self.remove(wire, key);
         if let Some(id) = call.id {
             self.sent.remove(&id);
             wire.cancel(id);
         }
+        let had_payload = !call.request.payload.is_empty();
         call.take_back(wire);
+        if had_payload {
+            self.send_waiting(wire);
+        }
+        call
+    }
+
+    /// Takes out a call that is there, with its deadline.
+    fn remove(&mut self, wire: &mut Wire<'_>, key: u64) -> Call {
+        let call = self.calls.remove(&key).expect("found by the caller");
+        wire.context
+            .timers
+            .remove(&(call.deadline, Timer::Call(key)));
         call
     }
 
@@ -295,10 +376,7 @@ impl Calls {
             if is_repeatable(call.request.method) {
                 continue;
             }
-            let call = self.calls.remove(&key).expect("found above");
-            wire.context
-                .timers
-                .remove(&(call.deadline, Timer::Call(key)));
+            let call = self.remove(wire, key);
             let error = ClientError::Unreachable {
                 address: wire.context.mailbox.liveness.describe(wire.now()),
                 reason: format!(
@@ -322,13 +400,30 @@ impl Calls {
 impl Call {
     /// Ends the lending of memory; the targets are the call's again.
     fn take_back(&mut self, wire: &mut Wire<'_>) {
+        wire.return_produce_credit(std::mem::take(&mut self.payload_bytes));
         let Some(link) = wire.link() else {
             return;
         };
+        for region in self.exposed.drain(..) {
+            link.withdraw(&region);
+        }
         for region in self.lent.drain(..) {
             // A link always gives back what it was lent.
             self.request.targets.extend(link.reclaim(&region));
         }
+    }
+
+    /// Whether it is to be sent, as soon as there is credit for its payload.
+    fn waits_for_credit(&self) -> bool {
+        self.id.is_none() && self.retry_at.is_none() && !self.request.payload.is_empty()
+    }
+
+    /// Whether others are sent behind it that make no sense without it.
+    fn is_in_order(&self) -> bool {
+        matches!(
+            self.request.method,
+            Method::OpenMirror | Method::AppendMirrored
+        )
     }
 
     /// Whether the server refuses for now. A server that ends is followed by another one: who

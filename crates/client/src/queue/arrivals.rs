@@ -8,6 +8,7 @@ use crate::data_reader::Ready;
 use crate::error::ClientError;
 use crate::event::{ConsumedEvent, DeliveredBatch};
 use crate::feed::Wanted;
+use crate::fetched::Metadata;
 use crate::puller::Arrivals;
 use crate::read_ahead::{ReadAhead, Waiting};
 use std::sync::Arc;
@@ -83,6 +84,7 @@ fn take(feed: &QueueFeed) -> Result<Option<Waiting>, ClientError> {
         leased.partition,
         leased.incarnation,
         leased.bytes,
+        Metadata::Deserialized,
     );
     match batch {
         Ok(batch) => Ok(Some(Waiting::new(batch, Offset(0)))),

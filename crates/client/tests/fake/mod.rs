@@ -99,6 +99,8 @@ pub struct FakeServer {
     /// Cuts the network itself, so that nothing that is under way arrives.
     pub cutter: Option<Box<dyn Fn() + Send>>,
     pub segment_reads: Vec<(Offset, Vec<Segment>)>,
+    /// Batches of a mirror that came, as their payload.
+    pub mirrored: Vec<Vec<u8>>,
 }
 
 impl FakeServer {
@@ -131,6 +133,7 @@ impl FakeServer {
             hello_error: None,
             cutter: None,
             segment_reads: Vec::new(),
+            mirrored: Vec::new(),
         }
     }
 
@@ -395,6 +398,16 @@ impl FakeServer {
             | Method::ExtendLeases
             | Method::DescribeConsumers => self.answer_member(conn, asked, &mut from),
             Method::Fetch | Method::ReadData => self.answer_read(conn, asked, &mut from),
+            Method::AppendMirrored => {
+                self.mirrored.push(asked.payload.to_vec());
+                let produced = Produced {
+                    incarnation: Incarnation(0),
+                    base_offset: Offset(0),
+                    append_time: 0,
+                    duplicate: false,
+                };
+                reply(conn, id, produced.to_bytes());
+            }
             Method::Status => {
                 let json = "{}".into();
                 reply(conn, id, StatusReply { json }.to_bytes());

@@ -31,7 +31,7 @@ impl DiskLog {
             Some(place) => Some(self.take_ready(place, append.durability)?),
             None => None,
         };
-        self.now = self.now.max(append.append_time);
+        self.now = self.now.max(append.now);
         self.roll_if_full(batch_bytes, place.as_ref().map(|place| place.base));
         let base_offset = self.end;
         let topic_base = self.active().base;
@@ -80,11 +80,11 @@ impl DiskLog {
             .index
             .add(base_offset, active.end, self.settings.index_bytes);
         if active.base == base_offset {
-            active.first_append_time = append.append_time;
+            active.first_append_time = append.now;
         }
-        active.last_append_time = active.last_append_time.max(append.append_time);
+        active.last_append_time = active.last_append_time.max(append.now);
         self.producers
-            .appended(&append.header, base_offset, append.append_time);
+            .appended(&append.header, base_offset, append.now);
         let next = base_offset.plus(append.header.offset_count());
         self.end = next;
         let batch = self.tail.append(at, &append.header, batch, self.now);

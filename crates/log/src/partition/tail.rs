@@ -70,8 +70,11 @@ impl Tail {
         let batch = batch.freeze();
         self.appended += batch.len() as u64;
         self.last_append = now;
+        // What takes offsets and has no events is no batch to a reader: it is told of a gap, by
+        // the log.
+        let is_hole = header.offset_count() > 0 && !header.has_events();
         match self.reserve(memory_bytes) {
-            Some(reservation) => {
+            Some(reservation) if !is_hole => {
                 self.bytes += reservation.bytes();
                 self.kept.push_back(Kept {
                     at,
@@ -82,7 +85,7 @@ impl Tail {
                     reservation,
                 });
             }
-            None => self.clear(),
+            _ => self.clear(),
         }
         batch
     }

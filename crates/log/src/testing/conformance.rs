@@ -23,7 +23,7 @@ use wire::batch::{
     Stamp, Verify,
 };
 use wire::checksum::{block_checksums, crc32c};
-use wire::record::GapReason;
+use wire::record::{Gap, GapReason};
 use wire::view::Segment;
 use wire::*;
 
@@ -49,7 +49,7 @@ const BLOCK_BYTES: u32 = 512;
 /// With what is not as it must be.
 pub fn check_storage(subject: &Subject<'_>) {
     type Check = fn(&Subject<'_>, &str);
-    let checks: [(&str, Check); 14] = [
+    let checks: [(&str, Check); 15] = [
         ("configuration", configuration),
         ("order", order_and_bytes),
         (
@@ -58,6 +58,7 @@ pub fn check_storage(subject: &Subject<'_>) {
         ),
         ("bounds", reads_stay_in_bounds),
         ("stateless", batches_without_events),
+        ("skipped", skipped_offsets_are_a_gap),
         ("retries", retries_are_known),
         ("places", places_hold_whole_data),
         ("parts", parts_of_data),
@@ -299,6 +300,59 @@ fn batches_without_events(subject: &Subject<'_>, name: &str) {
     assert_eq!(contents.events.len(), 6, "and is not read");
 }
 
+/// A gap that a mirror keeps in place of what its source has lost, at its beginning and between
+/// events.
+fn skipped_offsets_are_a_gap(subject: &Subject<'_>, name: &str) {
+    let mut driven = subject.create(name);
+    let level = subject.durability();
+    let skip = |driven: &mut Driven, first: u64, end: u64| {
+        let gap = Gap {
+            incarnation: Incarnation(9),
+            first: Offset(first),
+            end: Offset(end),
+            reason: GapReason::Discarded,
+            time: 7,
+        };
+        let batch = wire::batch::skipped_batch(TOPIC, &gap).to_vec();
+        assert_eq!(append(driven, &batch, None, level), Ok(Offset(first)));
+        assert_eq!(driven.storage.state().end, Offset(end), "they are taken");
+    };
+    skip(&mut driven, 0, 5);
+    fill(&mut driven, 3, level);
+    skip(&mut driven, 8, 600);
+    let end = Offset(fill(&mut driven, 3, level));
+    let read = |driven: &mut Driven| {
+        let contents = driven.read_all(end, 1).expect("all is there");
+        let gaps = [(0, 5), (8, 600)].map(|(first, end)| (Offset(first), Offset(end)));
+        assert_eq!((contents.events.len(), contents.gaps), (6, gaps.to_vec()));
+        let offsets = contents.events.iter().map(|(offset, _)| offset.0);
+        let kept = (5..8).chain(600..end.0);
+        assert!(offsets.eq(kept), "events keep their offsets");
+        match driven.read(ReadBatches {
+            from: Offset(20),
+            end,
+            bytes_max: 1000,
+            inline_data: true,
+        }) {
+            Ok(Found::Gap(gap)) => {
+                assert_eq!((gap.reason, gap.time), (GapReason::Discarded, 7));
+                assert_eq!(gap.incarnation, Incarnation(1), "it is of the copy's life");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(driven.open_event(Offset(8)).is_err(), "it is no event");
+    };
+    read(&mut driven);
+    if subject.durability() == Durability::Memory {
+        return;
+    }
+    driven.storage.close();
+    driven.settle();
+    let (mut reopened, report) = subject.open(subject.partition(name, false));
+    assert_eq!(report.gaps, [], "no damage was found");
+    read(&mut reopened);
+}
+
 fn append(
     driven: &mut Driven,
     batch: &[u8],
@@ -313,6 +367,7 @@ fn append(
         place,
         durability,
         append_time: 5000,
+        now: 5000,
         leader_epoch: 3,
     });
     driven.settle();

@@ -112,6 +112,7 @@ impl Driven {
             place,
             durability,
             append_time,
+            now: append_time,
             leader_epoch: 0,
         });
         self.settle();

@@ -44,6 +44,7 @@ pub fn append_of(batch: Buffer, durability: Durability, append_time: u64) -> App
         place: None,
         durability,
         append_time,
+        now: append_time,
         leader_epoch: 0,
     }
 }

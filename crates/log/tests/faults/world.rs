@@ -413,6 +413,7 @@ impl World {
             place,
             durability,
             append_time: now,
+            now,
             leader_epoch: 7,
         };
         match self.storage().append(append) {
@@ -434,6 +435,7 @@ impl World {
                 place: None,
                 durability,
                 append_time: now,
+                now,
                 leader_epoch: 7,
             };
             if let Ok(offset) = self.storage().append(append) {
@@ -695,6 +697,7 @@ fn go_on(driven: &mut Driven, model: &mut Model, allow: Allow) -> Result<(), Str
                 place: place.map_err(|error| format!("storing data: {error}"))?,
                 durability: Durability::Synced,
                 append_time: 5000 + round,
+                now: 5000 + round,
                 leader_epoch: 8,
             };
             let offset = driven.storage.append(append);

@@ -323,6 +323,8 @@ impl Journaled {
                     place,
                     durability: Durability::Memory,
                     append_time,
+                    // The journal does not know better.
+                    now: append_time,
                     leader_epoch,
                 })?;
             }

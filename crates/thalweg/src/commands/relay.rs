@@ -1,6 +1,7 @@
-//! `thalweg relay`: tunnels between two sites.
+//! `thalweg relay`: tunnels and mirrors between two sites.
 
 mod args;
+mod mirror;
 mod place;
 pub mod rate;
 mod report;
@@ -21,6 +22,8 @@ pub fn run(command: RelayCommand) -> Result<(), Failure> {
         RelayCommand::Offer(args) => offer(args),
         RelayCommand::Join(args) => join(args),
         RelayCommand::Scistream(args) => scistream::run(args),
+        RelayCommand::Mirror(args) => mirror::run(args),
+        RelayCommand::Promote(args) => mirror::promote(&args),
     }
 }
 

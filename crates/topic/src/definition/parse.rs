@@ -3,8 +3,8 @@
 use super::Retention;
 use super::{
     DATA_BLOCK_BYTES_RANGE, DEFINITION_BYTES_MAX, DEFINITION_VERSION, Definition,
-    DefinitionBuilder, DefinitionError, METADATA_BYTES_MAX_RANGE, ONE_IN_RANGE, RETENTION_RANGE,
-    RETRY_AFTER_MS_RANGE, TopicKind, unknown_type,
+    DefinitionBuilder, DefinitionError, METADATA_BYTES_MAX_RANGE, MirrorOf, ONE_IN_RANGE,
+    RETENTION_RANGE, RETRY_AFTER_MS_RANGE, TopicKind, unknown_type,
 };
 use crate::field::FieldPath;
 use crate::overflow::{Overflow, RETRY_AFTER_MS_DEFAULT};
@@ -73,6 +73,7 @@ pub fn members(members: &Map<String, Value>) -> Result<DefinitionBuilder> {
         "validate_on_server",
         "kind",
         "pins",
+        "mirror_of",
     ])?;
     let mut builder = Definition::builder();
     if let Some(object) = root.object("validator")? {
@@ -128,6 +129,19 @@ pub fn members(members: &Map<String, Value>) -> Result<DefinitionBuilder> {
     }
     if let Some(yes) = root.boolean("pins")? {
         builder = builder.pins(yes);
+    }
+    if let Some(object) = root.object("mirror_of")? {
+        object.only(&["topic", "id", "link"])?;
+        let text = |key| {
+            object
+                .string(key)
+                .map(|text| text.unwrap_or_default().to_owned())
+        };
+        builder = builder.mirror_of(MirrorOf {
+            topic: text("topic")?,
+            id: text("id")?,
+            link: text("link")?,
+        });
     }
     Ok(builder)
 }

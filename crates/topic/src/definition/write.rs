@@ -1,6 +1,6 @@
 //! A definition to JSON: all keys in a fixed order, the type of each part first.
 
-use super::{DEFINITION_VERSION, Definition, Retention, TopicKind};
+use super::{DEFINITION_VERSION, Definition, MirrorOf, Retention, TopicKind};
 use crate::overflow::Overflow;
 use crate::plugin::PluginRef;
 use crate::selector::{MissingFromHash, MissingFromRange, Outside, SelectorKind};
@@ -31,6 +31,8 @@ impl Serialize for Definition {
             kind: Option<&'static str>,
             #[serde(skip_serializing_if = "std::ops::Not::not")]
             pins: bool,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            mirror_of: Option<&'a MirrorOf>,
         }
         Stored {
             version: DEFINITION_VERSION,
@@ -46,6 +48,7 @@ impl Serialize for Definition {
             validate_on_server: self.validate_on_server,
             kind: (self.kind == TopicKind::Steps).then_some(self.kind.name()),
             pins: self.pins,
+            mirror_of: self.mirror_of.as_ref(),
         }
         .serialize(serializer)
     }

@@ -455,6 +455,30 @@ pub fn gap_batch(topic: TopicId, gap: &Gap) -> SealedBatch {
     state_batch(BatchKind::Gap, topic, &gap.to_bytes())
 }
 
+/// The most offsets that one batch of kind [`BatchKind::Skipped`] stands for.
+pub const SKIPPED_OFFSETS_MAX: u64 = 1 << 31;
+
+/// The batch that a mirror has in place of events that its source has lost; its one record is the
+/// gap.
+///
+/// # Panics
+/// If the gap is empty, or longer than [`SKIPPED_OFFSETS_MAX`].
+pub fn skipped_batch(topic: TopicId, gap: &Gap) -> SealedBatch {
+    let count = gap.end.0.saturating_sub(gap.first.0);
+    assert!(
+        (1..=SKIPPED_OFFSETS_MAX).contains(&count),
+        "a batch of {count} skipped offsets"
+    );
+    let mut batch = state_batch(BatchKind::Skipped, topic, &gap.to_bytes());
+    let (header, _) = Header::read(&batch.head[STAMP_BYTES..]).expect("it was written just now");
+    let header = Header {
+        last_offset_delta: (count - 1) as u32,
+        ..header
+    };
+    header.write(&mut batch.head[STAMP_BYTES..]);
+    batch
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -255,6 +255,7 @@ impl RecordLog {
             place: None,
             durability,
             append_time: self.unix_ns,
+            now: self.unix_ns,
             // Who decides is the term of consensus, when there is one: no partition's leader.
             leader_epoch: 0,
         };

@@ -2,7 +2,8 @@
 
 use super::jobs::BatchesJob;
 use super::*;
-use wire::batch::{Batch, Verify};
+use wire::batch::{Batch, BatchKind, Verify};
+use wire::codec::Codec;
 
 impl DiskLog {
     pub(in crate::partition) fn start_read(&mut self, token: ReadToken, read: ReadBatches) {
@@ -134,6 +135,12 @@ impl DiskLog {
                         let gap = self.gap(first, end, GapReason::Damaged);
                         return Some(Ok(Found::Gap(gap)));
                     }
+                    if header.kind == BatchKind::Skipped {
+                        return Some(Ok(match more {
+                            true => job.found(next),
+                            false => Found::Gap(self.skipped(job.finder.at.offset, &batch)),
+                        }));
+                    }
                     job.bytes += bytes;
                     job.batches.push(batch);
                     job.finder.at.position += stamp.shared.batch_bytes;
@@ -156,6 +163,22 @@ impl DiskLog {
                 Find::OtherVersion(error) => return Some(Err(error)),
                 Find::Beyond => return Some(Ok(Found::Nothing)),
             }
+        }
+    }
+}
+
+impl DiskLog {
+    /// The gap that a verified batch of skipped offsets stands for, which begins at `first`.
+    fn skipped(&self, first: Offset, batch: &Bytes) -> Gap {
+        let batch = Batch::read(batch.clone(), Verify::Headers);
+        let batch = batch.expect("its sections were verified just now");
+        let end = first.plus(batch.header.offset_count());
+        let recorded = Gap::from_bytes("skipped", batch.metadata_section()).ok();
+        let reason = recorded.map_or(GapReason::Damaged, |gap| gap.reason);
+        let time = recorded.map_or(self.now, |gap| gap.time);
+        Gap {
+            time,
+            ..self.gap(first, end, reason)
         }
     }
 }

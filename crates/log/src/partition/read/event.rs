@@ -103,6 +103,7 @@ impl DiskLog {
             }
             Find::Beyond => self.out_of_range(job),
             Find::OtherVersion(error) => self.opened(event, Err(error)),
+            Find::Here(_, header) if !header.has_events() => self.out_of_range(job),
             Find::Here(stamp, header) => {
                 // Another event of its batch was ahead of it.
                 if let Some(found) = self.opened_last(job.finder.offset) {

@@ -2,6 +2,7 @@
 
 use super::scistream::ScistreamArgs;
 use crate::commands::token::length;
+use crate::connection::Connection;
 use clap::{Args, Subcommand};
 use relay::{Bind, Target};
 use std::path::PathBuf;
@@ -28,6 +29,77 @@ pub enum RelayCommand {
     /// one joins it, and its listeners are ports of this host. Places come from outside in this protocol: those that
     /// --allow names are dialled, and no other. Stays in the foreground; Ctrl-C ends it, and all sessions.
     Scistream(ScistreamArgs),
+    /// Copy topics of one server to another, under the same offsets, across cuts
+    ///
+    /// Dials both servers, so that it runs beside either of them. Each topic gets a copy of the same definition,
+    /// with the same partitions, which this link alone writes: a mirror. What is not copied yet waits at the
+    /// source, as the consumer link/NAME; where the copy is, the link asks after every cut. Runs until Ctrl-C, and goes on
+    /// when it is started again under its name.
+    Mirror(MirrorArgs),
+    /// Make mirrors topics like any other, which their links write no more
+    Promote(PromoteArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A server is a group file, or an address: tls://host:443, tcp://127.0.0.1:7000, unix:///run/thalweg.sock. \
+    Over TLS whom to trust is in the address (?sha256=HEX, ?ca=FILE) or in --tls-ca, and HTTPS_PROXY names a proxy. A credential's file is \
+    read again before it expires: who writes another one there renews it."
+)]
+pub struct MirrorArgs {
+    /// Topics of the source, and what their copies are called if that is something else
+    #[arg(value_name = "TOPIC[=NAME]", required = true)]
+    pub topics: Vec<String>,
+    /// The server of the source
+    #[arg(long, value_name = "SERVER")]
+    pub from: String,
+    /// The server of the copies
+    #[arg(long, value_name = "SERVER")]
+    pub to: String,
+    /// A file with a token for the source, as `thalweg token new` makes it; it is to read
+    #[arg(long, value_name = "FILE")]
+    pub from_credential: Option<PathBuf>,
+    /// A file with a token for the copies; it is to write and to manage
+    #[arg(long, value_name = "FILE")]
+    pub to_credential: Option<PathBuf>,
+    /// A file with the authorities (PEM) that are trusted for tls://, where the address says nothing of it
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "THALWEG_TLS_CA",
+        hide_env_values = true
+    )]
+    pub tls_ca: Option<PathBuf>,
+    /// The name of the link, the same whenever it is started [default: where --to leads]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// The most that is sent, as in 200Mbit, 1Gbit or 50MB (a second)
+    #[arg(long, value_name = "RATE", value_parser = super::rate::parse)]
+    pub rate: Option<u64>,
+    /// How much is fetched and not stored at most, in MiB; large data of one batch that is longer is held alone
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    pub memory: u32,
+    /// Leave out events whose data the source cannot read any more: they are a gap of the copy
+    #[arg(long)]
+    pub skip_damaged: bool,
+    /// How often a line says how far it is, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = crate::connection::seconds)]
+    pub every: f64,
+    /// Print JSON, one value a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct PromoteArgs {
+    /// The mirrors
+    #[arg(value_name = "TOPIC", required = true)]
+    pub topics: Vec<String>,
+    #[command(flatten)]
+    pub connection: Connection,
+    /// Print JSON, one value a line
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
