@@ -1,7 +1,7 @@
 # The two commands of a fresh machine are `make demo` and `make test`.
 # Each target is a script of its own name in scripts/.
 
-.PHONY: help check setup wheel install demo demo-steps test kill kill-sharing kill-steps bench bench-peers bench-steps bench-sites bench-scenarios tomography clean
+.PHONY: help check setup wheel install demo demo-steps demo-sites test kill kill-sharing kill-steps bench bench-peers bench-steps bench-sites bench-scenarios tomography clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -14,6 +14,10 @@ demo: ## a pipeline from instrument to picture, with a kill in the middle
 demo-steps: ## steps of a simulation and three readers, with two kills and a replay
 	@scripts/setup demo
 	@scripts/demo-steps
+
+demo-sites: ## two sites, a mirror and a tunnel between them, with cuts and kills: LONG_CUT=120 for one more cut
+	@scripts/setup demo
+	@scripts/demo-sites --long-cut $(or $(LONG_CUT),0)
 
 test: setup ## every check of the repository
 	@scripts/test
@@ -58,4 +62,4 @@ install: ## the command, its manual pages, completions and units, and the C and 
 	@scripts/install $(or $(PREFIX),/usr/local)
 
 clean: ## remove everything that was built
-	rm -rf target build dist .venv .mypy_cache .pytest_cache demo-output demo-steps-output tomography-output
+	rm -rf target build dist .venv .mypy_cache .pytest_cache demo-output demo-steps-output demo-sites-output tomography-output
