@@ -129,6 +129,10 @@ fn moved(request: &Request) -> Option<(Direction, u64)> {
             let external: u64 = produce.regions.iter().map(|region| region.bytes).sum();
             Some((Direction::In, batch.bytes() + external))
         }
+        Request::Partition(_, PartitionRequest::AppendMirrored(append, batch)) => {
+            let external: u64 = append.regions.iter().map(|region| region.bytes).sum();
+            Some((Direction::In, batch.bytes() + external))
+        }
         Request::Partition(_, PartitionRequest::ReadData(read)) => {
             let wanted = read.into.iter().map(|region| region.bytes).sum();
             Some((Direction::Out, wanted))

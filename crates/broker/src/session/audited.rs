@@ -7,7 +7,7 @@ use crate::ctx::Ctx;
 use crate::identity::Identity;
 use crate::ids::LinkId;
 use crate::refusal::Refused;
-use crate::request::{CoordinatorRequest, Request};
+use crate::request::{CoordinatorRequest, PartitionRequest, Request};
 use wire::{ErrorCode, TopicId};
 
 impl Sessions {
@@ -81,7 +81,7 @@ pub(super) fn request(
 fn is_act(request: &Request) -> bool {
     use CoordinatorRequest as Coordinator;
     match request {
-        Request::Shutdown => true,
+        Request::Shutdown | Request::Partition(_, PartitionRequest::OpenMirror(_)) => true,
         Request::Coordinator(request) => match request {
             Coordinator::CreateTopic(_)
             | Coordinator::DeleteTopic(_)
