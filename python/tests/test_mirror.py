@@ -385,3 +385,40 @@ def test_a_link_whose_cursor_is_gone_goes_on_where_the_copy_is(sites: tuple[Serv
     link.until(lambda last: last.get("events") == 5 and last["lag_events"] == 0)
     link.stop()
     assert contents(copy, "frames") == contents(source, "frames")
+
+
+def test_a_credential_that_was_revoked_is_replaced(sites: tuple[Server, Server], tmp_path: Path) -> None:
+    source, copy = sites
+    token = tmp_path / "token"
+
+    def command(*words: str) -> str:
+        command = [thalweg.executable(), "token", *words, "--directory", str(copy.directory / "data")]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def renew() -> None:
+        command("new", "--can", "write,manage,read", "--for", "1h", "--output", str(tmp_path / "new"))
+        (tmp_path / "new").rename(token)
+
+    with source.connect() as driver:
+        topic = driver.create_topic("frames")
+        push(topic, 0, 10)
+        copy.connect().close()
+        renew()
+        address = f"tcp://127.0.0.1:{port(copy)}"
+        link = Link(source.group_file, address, "frames", "--to-credential", str(token))
+        link.until(lambda last: last.get("events") == 10)
+        command("revoke", str(token))
+        count = 10
+        # The server looks at what is revoked now and then.
+        while "revoked" not in str(link.last.get("why")):
+            assert not link.has_ended(), link.end()
+            push(topic, count, 1)
+            count += 1
+            with link.news:
+                link.news.wait(1)
+        # So long that the connection is given up for good.
+        cuts = link.last["cuts"]
+        link.until(lambda last: last["cuts"] > cuts + 5)
+        renew()
+        link.until(lambda last: last.get("events") == count and last["lag_events"] == 0)
+        link.stop()

@@ -563,6 +563,12 @@ impl Driver {
             .wait()
     }
 
+    /// Whether it has ended by itself: refused, or closed. What is asked of it fails at once from then on.
+    pub fn has_ended(&self) -> bool {
+        let session = self.inner.slot.get();
+        session.is_some_and(|session| session.mailbox.ended().is_some())
+    }
+
     /// Drains every producer, waits until what was settled of queues is
     /// durable, and closes the connection. All handles of this driver fail with
     /// [`ClientError::Closed`] from then on.

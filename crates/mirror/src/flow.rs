@@ -14,6 +14,9 @@ use wire::codec::DecodeError;
 use wire::record::{Gap, GapReason, Position};
 use wire::{Incarnation, Offset, TopicId};
 
+/// More events than that are missing nowhere: who says so is damaged.
+const SKIPPED_MAX: u64 = 1 << 40;
+
 /// What is appended to the copy at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
@@ -123,8 +126,7 @@ impl Flow {
             }
             self.life = next.incarnation;
         }
-        self.skip(next.offset, gap.reason, gap.time);
-        Ok(())
+        self.skip(next.offset, gap.reason, gap.time)
     }
 
     fn push_batch(&mut self, bytes: Bytes) -> Result<(), FlowError> {
@@ -145,7 +147,7 @@ impl Flow {
                 self.fetch_at
             )));
         }
-        self.skip(base, GapReason::Damaged, stamp.append_time);
+        self.skip(base, GapReason::Damaged, stamp.append_time)?;
         self.queue.push_back(Piece {
             base,
             end,
@@ -158,7 +160,13 @@ impl Flow {
     }
 
     /// The source has nothing before `end`.
-    fn skip(&mut self, end: Offset, reason: GapReason, time: u64) {
+    fn skip(&mut self, end: Offset, reason: GapReason, time: u64) -> Result<(), FlowError> {
+        let missing = end.0.saturating_sub(self.fetch_at.0);
+        if missing > SKIPPED_MAX {
+            return Err(FlowError::Damaged(format!(
+                "{missing} events are said to be missing before offset {end}"
+            )));
+        }
         while self.fetch_at < end {
             let first = self.fetch_at;
             let piece_end = end.min(first.plus(SKIPPED_OFFSETS_MAX));
@@ -180,6 +188,7 @@ impl Flow {
                 });
             }
         }
+        Ok(())
     }
 
     /// The next piece cannot be read: what is missing takes its place. Gives the length of that.

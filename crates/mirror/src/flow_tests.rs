@@ -440,3 +440,25 @@ fn what_cannot_be_read_is_a_gap_of_the_same_offsets() {
         (piece.base, piece.end, GapReason::Damaged)
     );
 }
+
+#[test]
+fn a_gap_that_no_partition_can_have_is_damaged() {
+    let mut flow = Flow::new(TOPIC, (Incarnation(0), Offset(0)), Offset(0), None);
+    let next = Position {
+        incarnation: Incarnation(0),
+        offset: Offset(1 << 62),
+    };
+    let found = Found {
+        batches: Vec::new(),
+        gap: Some(Gap {
+            incarnation: Incarnation(0),
+            first: Offset(0),
+            end: next.offset,
+            reason: GapReason::Retention,
+            time: 1,
+        }),
+        next: Some(next),
+    };
+    assert!(matches!(flow.fetched(found), Err(FlowError::Damaged(_))));
+    assert_eq!(flow.queued_bytes(), 0);
+}

@@ -30,6 +30,8 @@ const SENT_MAX: usize = 1024;
 /// As [`SENT_MAX`], as long as one of them has data that the server fetches: it holds no more of
 /// those behind it (`arrivals_max`).
 const SENT_WITH_DATA_MAX: usize = 48;
+/// The most data that a batch may say it has, which no memory holds.
+const DATA_BYTES_MAX: u64 = 1 << 42;
 /// How long a batch may be under way: as long as its data takes on a slow line. A cut ends it sooner.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 /// With nothing stored for so long, the copy is slow or away.
@@ -156,7 +158,8 @@ impl Lane {
         if let Data::Reading(reading) = &self.data {
             reading.pending.cancel();
         }
-        for sent in &self.sent {
+        // The newest first: what was not sent yet is not to be, in the place of what is given up.
+        for sent in self.sent.iter().rev() {
             sent.pending.cancel();
         }
     }
@@ -376,6 +379,14 @@ impl Lane {
             .map_err(|error| Trouble::Again(error.to_string()))?;
         let incarnation = self.flow.fetch_at().incarnation;
         let external = columns.events.iter().filter(|event| event.external);
+        let lengths = external.clone().map(|event| event.data_bytes);
+        let all = lengths.fold(0, u64::saturating_add);
+        if all > DATA_BYTES_MAX {
+            return Err(Trouble::refused(format!(
+                "partition {}: the events at offset {} say that they have {all} bytes of data",
+                self.partition, piece.base
+            )));
+        }
         let (mut reads, mut last, mut room) = (VecDeque::new(), Vec::new(), READ_BYTES);
         for event in external {
             let mut offset = 0;

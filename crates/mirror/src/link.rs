@@ -220,6 +220,9 @@ impl<'a> Link<'a> {
             }
             self.shared.held = 0;
             self.shared.held_data = 0;
+            // A driver that was refused for good is no more; another credential may be in the file by now.
+            self.source.take_if(|driver| driver.has_ended());
+            self.copy.take_if(|driver| driver.has_ended());
             self.cuts += 1;
             self.state = LinkState::Waiting(why);
             self.tell();
