@@ -389,8 +389,7 @@ impl Session {
         }
         let found = stream.receiving.take();
         if stream.receiving.is_credit_due() {
-            self.credits.push_back(id);
-            self.wake_any();
+            self.owe_credit(id);
         }
         match found {
             Found::Bytes(bytes) => {
@@ -538,14 +537,19 @@ impl Session {
         if let Some(stream) = self.streams.get_mut(&id) {
             // Said again: the answer was lost.
             stream.receiving.say_again();
-            self.credits.push_back(id);
-            self.wake_any();
+            self.owe_credit(id);
             return Ok(());
         }
         if self.ended.contains(&id) && !planted(Fault::OpenedTwice) || self.over.is_some() {
             return Ok(());
         }
         if self.streams.len() >= STREAMS_MAX {
+            // Nobody has to keep answers for who does not read them.
+            if self.control.len() >= 2 * STREAMS_MAX {
+                return Err(Broken(
+                    "streams beyond the most, and no look at the answers",
+                ));
+            }
             self.account.refused += 1;
             self.note_ended(id);
             self.control.push_back(Frame::Reset {
@@ -558,10 +562,17 @@ impl Session {
         self.add(now, id, Opening::Known);
         let stream = self.streams.get_mut(&id).expect("it was added");
         stream.receiving.say_again();
-        self.credits.push_back(id);
         self.wakes.push(Wake::Opened(id, name));
-        self.wake_any();
+        self.owe_credit(id);
         Ok(())
+    }
+
+    /// A stream's other side is to hear what it may send, once.
+    fn owe_credit(&mut self, id: StreamId) {
+        if !self.credits.contains(&id) {
+            self.credits.push_back(id);
+        }
+        self.wake_any();
     }
 
     /// A stream that is there. Who sends to one that is not is told, once for each time.
@@ -590,8 +601,7 @@ impl Session {
             self.wakes.push(Wake::Readable(id));
         }
         if stream.receiving.is_credit_due() {
-            self.credits.push_back(id);
-            self.wake_any();
+            self.owe_credit(id);
         }
     }
 

@@ -518,6 +518,15 @@ fn streams_are_bounded() {
         world.sides[OFFERED].receive(now, stripe, open).unwrap();
     }
     assert_eq!(world.sides[OFFERED].account().open, STREAMS_MAX as u64);
+    // Who asks for more and reads no answer is not answered for ever.
+    let refused = (0..3 * STREAMS_MAX as u32).find_map(|number| {
+        let open = Frame::Open {
+            stream: StreamId((2 * STREAMS_MAX as u32 + number) * 2),
+            name: "t".to_owned(),
+        };
+        world.sides[OFFERED].receive(now, stripe, open).err()
+    });
+    assert!(refused.is_some(), "the answers grow without a bound");
 }
 
 #[test]
