@@ -2,7 +2,7 @@
 //! never a secret: a credential is named by its ids.
 //!
 //! A record is made here; the executor is given it ([`Output::Audit`](crate::node::Output::Audit)),
-//! and keeps it. Of refusals and of connections some are kept of each second, and the others are
+//! and keeps it. Of what clients can cause some of each kind are kept of each second, and the others are
 //! counted, so that nobody fills a disk by knocking. Its page is `docs/operations/audit.md`.
 
 use crate::identity::{Identity, Proof};
@@ -51,9 +51,9 @@ impl Audited {
         }
     }
 
-    /// Whether strangers can have as many made as they like.
+    /// Whether clients can have as many made as they like.
     fn is_frequent(self) -> bool {
-        matches!(self, Self::Connect | Self::Refuse | Self::Renew)
+        !matches!(self, Self::Rules)
     }
 }
 
@@ -91,7 +91,7 @@ struct Window {
 /// Makes records, no more than there may be.
 #[derive(Debug, Default)]
 pub(crate) struct Audit {
-    /// By [`Audited::is_frequent`] kind: connect, refuse, renew.
+    /// By kind, of those that are [`Audited::is_frequent`].
     windows: std::collections::BTreeMap<Audited, Window>,
 }
 
@@ -220,7 +220,9 @@ mod tests {
         };
         let refusals = (0..1000).filter_map(|_| audit.record(Audited::Refuse, from("a"), at(10)));
         assert_eq!(refusals.count() as u64, PER_SECOND);
-        // What strangers cannot cause is kept in any case.
+        // Nor by asking for what it may do, over and over; what clients cannot cause is kept in any case.
+        let acts = (0..1000).filter_map(|_| audit.record(Audited::Act, from("a"), at(10)));
+        assert_eq!(acts.count() as u64, PER_SECOND);
         assert!(audit.record(Audited::Rules, Map::new(), at(20)).is_some());
         let later = audit.record(Audited::Refuse, from("a"), at(1500)).unwrap();
         assert_eq!(

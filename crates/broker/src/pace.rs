@@ -114,6 +114,15 @@ impl Rate {
     }
 }
 
+/// What a request moves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Charge {
+    pub direction: Direction,
+    pub bytes: u64,
+    /// When that is paid for, if later than now.
+    pub paid_at: Option<Duration>,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Paces {
@@ -178,6 +187,25 @@ impl Paces {
             }
         }
         (latest > now).then_some(latest)
+    }
+
+    /// What was charged was not moved: those that paid for it have it back.
+    pub fn give_back(&mut self, link: LinkId, direction: Direction, bytes: u64) {
+        let rates = self.links.get(&link).into_iter().flatten();
+        for rate in rates.filter(|rate| rate.direction == direction) {
+            let key = (rate.payer.clone(), direction);
+            if let Some(paid_at) = self.paid_at.get_mut(&key) {
+                *paid_at = paid_at.saturating_sub(rate.time_of(bytes));
+            }
+        }
+    }
+
+    /// How many bytes a connection is delivered in one turn, before it is paused for them.
+    pub fn turn(&self, link: LinkId) -> u64 {
+        let rates = self.rates(link, Direction::Out);
+        let rates = rates.filter(|rate| rate.at_bound == AtBound::Wait);
+        let least = rates.map(|rate| rate.bytes_per_second).min();
+        least.map_or(u64::MAX, |rate| rate.max(WINDOW_BYTES_MIN))
     }
 
     /// When what a connection's payers have moved is paid for, if that is later than now.

@@ -4,12 +4,12 @@ use crate::coordinator::served_topic::{Slot, Topics};
 use crate::ctx::Ctx;
 use crate::faults::Fault;
 use crate::ids::RequestId;
-use crate::pace::{Direction, Whose};
+use crate::pace::{Charge, Direction, Whose};
 use crate::partition::Partitions;
 use crate::refusal::Refused;
 use crate::request::{CoordinatorRequest, PartitionRequest, Request};
 use access::{AtBound, Bound, Quota};
-use std::time::Duration;
+use wire::message::Region;
 use wire::{ErrorCode, ErrorReply};
 
 /// When to come again at a bound that only others can lift, by deleting or leaving.
@@ -84,7 +84,7 @@ pub(crate) fn charge(
     (project, unpaid_bytes): (Option<&str>, u64),
     in_use: InUse<'_>,
     ctx: &mut Ctx,
-) -> Result<Option<Duration>, Refused> {
+) -> Result<Option<Charge>, Refused> {
     if ctx.planted(Fault::NoQuota) {
         return Ok(None);
     }
@@ -119,23 +119,32 @@ pub(crate) fn charge(
     {
         return Err(at_bound(&of_project(project), quota, Bound::StoredBytes));
     }
-    Ok(ctx.paces.charge(caller.link, direction, bytes, now))
+    Ok(Some(Charge {
+        direction,
+        bytes,
+        paid_at: ctx.paces.charge(caller.link, direction, bytes, now),
+    }))
+}
+
+/// Bytes of regions, whose lengths are a client's word.
+fn all(regions: &[Region]) -> u64 {
+    let bytes = regions.iter().map(|region| region.bytes);
+    bytes.fold(0, u64::saturating_add)
 }
 
 /// Bytes of events that a request moves by itself, and which way.
 fn moved(request: &Request) -> Option<(Direction, u64)> {
     match request {
-        Request::Partition(_, PartitionRequest::Produce(produce, batch)) => {
-            let external: u64 = produce.regions.iter().map(|region| region.bytes).sum();
-            Some((Direction::In, batch.bytes() + external))
-        }
-        Request::Partition(_, PartitionRequest::AppendMirrored(append, batch)) => {
-            let external: u64 = append.regions.iter().map(|region| region.bytes).sum();
-            Some((Direction::In, batch.bytes() + external))
-        }
+        Request::Partition(_, PartitionRequest::Produce(produce, batch)) => Some((
+            Direction::In,
+            all(&produce.regions).saturating_add(batch.bytes()),
+        )),
+        Request::Partition(_, PartitionRequest::AppendMirrored(append, batch)) => Some((
+            Direction::In,
+            all(&append.regions).saturating_add(batch.bytes()),
+        )),
         Request::Partition(_, PartitionRequest::ReadData(read)) => {
-            let wanted = read.into.iter().map(|region| region.bytes).sum();
-            Some((Direction::Out, wanted))
+            Some((Direction::Out, all(&read.into)))
         }
         // What is fetched is paid for when it is known.
         Request::Partition(_, PartitionRequest::Fetch(_)) => Some((Direction::Out, 0)),

@@ -6,6 +6,7 @@
 //! they are. What a request does is another object's; its answer comes back as an
 //! [`Effect`](crate::effects::Effect).
 
+mod admission;
 mod audited;
 mod connection;
 mod credential;
@@ -40,14 +41,12 @@ use credential::{Expiry, Next, Trusted, rates, said_of};
 use deferred::Deferred;
 use delayed::Delayed;
 use hello::{check_hello, check_names};
-use log::DiskError;
 use net::{Message, Peer, Received};
 use request::Begin;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
-use used::not_kept;
 use wire::batch::Verify;
 use wire::codec::Reader;
 use wire::frame::{FrameKind, HEARTBEAT_ANSWER, REQUEST_QUIET};
@@ -269,6 +268,12 @@ impl Sessions {
             session.credit = credit;
             session.stage = Stage::Open(Box::new(identity));
         }
+        // Who comes again owes what was owed.
+        let now = ctx.now.monotonic;
+        if let Some(at) = ctx.paces.paid_at(link, Direction::Out, now) {
+            ctx.paused.begin(link, Pause::Rate);
+            ctx.timers.insert(at, Timer::Pace(link));
+        }
         self.arm(link, ctx);
         credit
     }
@@ -351,6 +356,10 @@ impl Sessions {
     pub fn take(&mut self, link: LinkId, message: Received, ctx: &mut Ctx) -> Option<Asked> {
         let id = message.id;
         let asked = match self.links.get(&link)?.stage {
+            // Who waits to be let in has said all there is to say.
+            Stage::New if self.admissions.contains_key(&link) => {
+                Err(unexpected(message.kind, "before"))
+            }
             Stage::New => self.take_first(link, &message, ctx),
             Stage::Open(_) => self.take_next(link, message, ctx),
             Stage::Closing => Ok(None),
@@ -504,53 +513,6 @@ impl Sessions {
             false => self.welcome(link, admission, ctx),
         }
         Ok(())
-    }
-
-    /// What is remembered of used tokens was written, or not: who waited for it is let in, or not.
-    pub fn used_kept(&mut self, result: Result<(), DiskError>, ctx: &mut Ctx) {
-        for link in self.trusted.kept(result.is_ok(), ctx) {
-            match (self.admissions.remove(&link), &result) {
-                (Some(admission), Ok(())) => self.welcome(link, admission, ctx),
-                (Some(admission), Err(error)) => {
-                    let error = not_kept(error);
-                    self.audit_stranger(link, &error, ctx);
-                    self.end(link, admission.id, error, ctx);
-                }
-                // It is gone.
-                (None, _) => {}
-            }
-        }
-    }
-
-    /// Lets a client in.
-    fn welcome(&mut self, link: LinkId, admission: Admission, ctx: &mut Ctx) {
-        let Admission {
-            identity,
-            id,
-            features,
-        } = admission;
-        let credit = self.open(link, identity, ctx);
-        self.audit_connect(link, ctx);
-        let limits = &ctx.options.limits;
-        let welcome = Welcome {
-            version: PROTOCOL_VERSION,
-            features,
-            directory: ctx.options.directory_id,
-            instance: ctx.options.instance,
-            produce_credit: credit,
-            payload_bytes_max: limits.payload_bytes_max,
-            heartbeat_ms: limits.heartbeat.as_millis() as u32,
-            server_version: ctx.options.server_version.clone(),
-        };
-        let message = Message::control(FrameKind::Welcome, id, welcome.to_bytes());
-        self.send(link, message, ctx);
-        let identity = self.identity(link);
-        if identity.is_some_and(|identity| identity.access.expires().is_some()) {
-            self.say_how_long(link, String::new(), ctx);
-        }
-        if self.is_draining {
-            self.say_go_away(link, ctx);
-        }
     }
 
     /// Ends the older connection of a session. Its client has given it up and
@@ -736,7 +698,11 @@ impl Sessions {
 
     /// Answers a request with an error.
     pub fn refuse(&mut self, caller: RequestId, error: ErrorReply, ctx: &mut Ctx) {
-        if self.end_request(caller, ctx).is_some() {
+        if let Some(request) = self.end_request(caller, ctx) {
+            // What was not done moves nothing.
+            if let Some((direction, bytes)) = request.charged {
+                ctx.paces.give_back(caller.link, direction, bytes);
+            }
             self.send_answer(caller, Err(error), ctx);
         }
     }
@@ -822,6 +788,7 @@ impl Sessions {
     }
 
     pub fn close(&mut self, link: LinkId, reason: String, ctx: &mut Ctx) {
+        self.admissions.remove(&link);
         if let Some(session) = self.links.get_mut(&link) {
             // Who it was is not known any more when the connection is gone.
             if let Some(identity) = session.identity()

@@ -17,6 +17,13 @@ struct Stored {
     at: Duration,
 }
 
+impl Stored {
+    /// With so many bytes more, which are somebody's word.
+    fn with(&self, more: u64) -> u64 {
+        self.bytes.saturating_add(self.since).saturating_add(more)
+    }
+}
+
 /// What is known of what projects have stored.
 #[derive(Debug, Default)]
 pub(crate) struct StoredBytes(BTreeMap<String, Stored>);
@@ -34,7 +41,7 @@ impl StoredBytes {
     ) -> bool {
         let known = self.0.get(project).copied();
         let known = known.filter(|known| {
-            let at_bound = known.bytes + known.since + more > most;
+            let at_bound = known.with(more) > most;
             let lasts = if at_bound {
                 COUNT_AGAIN_AT_BOUND
             } else {
@@ -47,7 +54,7 @@ impl StoredBytes {
             since: 0,
             at: now,
         });
-        let fits = stored.bytes + stored.since + more <= most;
+        let fits = stored.with(more) <= most;
         stored.since += if fits { more } else { 0 };
         self.0.insert(project.to_owned(), stored);
         fits

@@ -23,6 +23,8 @@ const DIRECTORY: &str = "audit";
 const SUFFIX: &str = ".jsonl";
 /// How long a file is kept, beyond its day.
 const KEPT: Duration = Duration::from_secs(90 * 86_400);
+/// The most that is kept of a day: whoever has records made has so much of the disk, and no more.
+const DAY_BYTES_MAX: u64 = 64 << 20;
 /// Records that wait to be written.
 const WAITING_MAX: usize = 4096;
 /// Records that are written at once.
@@ -183,12 +185,17 @@ impl Trail {
         if self.open.as_ref().is_none_or(|(open, ..)| *open != day) {
             self.open = None;
             let (file, bytes) = self.open(&day)?;
-            self.open = Some((day, file, bytes));
+            self.open = Some((day.clone(), file, bytes));
             self.remove_old(now);
         }
         let Some((_, file, bytes)) = &mut self.open else {
             return Ok(());
         };
+        if *bytes + lines.len() as u64 > DAY_BYTES_MAX {
+            let why =
+                format!("the file of {day} has {bytes} bytes, and {DAY_BYTES_MAX} are the most");
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, why));
+        }
         match file.write_all(lines) {
             Ok(()) => {
                 *bytes += lines.len() as u64;

@@ -89,7 +89,12 @@ impl Subscription {
             return;
         }
         self.drop_outdated(store.visible);
+        // What is at hand comes without a wait, and a pause begins behind the turn.
+        let (turn, before) = (ctx.paces.turn(caller.link), self.delivered_bytes);
         loop {
+            if self.delivered_bytes - before >= turn {
+                return;
+            }
             if let Some(staged) = &mut self.staged {
                 let bytes = staged.batches.iter().map(|batch| batch.len() as u64).sum();
                 staged.have_waited = true;

@@ -163,8 +163,8 @@ impl Trusted {
         let credential = identity.credential.as_ref();
         let credential = credential.expect("a token is a credential");
         let once = match credential.once() {
-            Some(id) => match self.used.stand(id, credential, session)? {
-                Standing::First => Some(id),
+            Some(id) => match self.used.stand(id, credential, session, now)? {
+                Standing::First | Standing::Coming => Some(id),
                 Standing::Known => None,
             },
             None => None,

@@ -15,7 +15,7 @@ use crate::request::Request;
 use crate::timers::Timer;
 use access::{Bound, Rules};
 use std::sync::Arc;
-use wire::{ErrorReply, SessionId};
+use wire::{ErrorCode, ErrorReply, SessionId};
 
 impl Sessions {
     /// Whether the client of a connection may have a request done, by its rights and by its quota.
@@ -37,9 +37,9 @@ impl Sessions {
         audited::request(session, identity, request, (in_use.topics, &allowed), ctx);
         allowed?;
         let who = (identity.project(), session.unpaid_bytes);
-        let paid_at = quota::charge(caller, request, who, in_use, ctx)?;
-        if let Some(paid_at) = paid_at {
-            session.requests.pay(caller.id, paid_at);
+        let charge = quota::charge(caller, request, who, in_use, ctx)?;
+        if let Some(charge) = charge {
+            session.requests.pay(caller.id, charge);
         }
         Ok(())
     }
@@ -48,12 +48,22 @@ impl Sessions {
     pub fn set_rules(&mut self, rules: Arc<Rules>, ctx: &mut Ctx) {
         ctx.audit(Audited::Rules, audit::rules(&rules));
         ctx.rules = rules;
+        let mut outdated = Vec::new();
         for (link, session) in &mut self.links {
             if let Stage::Open(identity) = &mut session.stage {
+                // What it reads by rights that it had is asked for anew, on another connection.
+                if identity.access.grants != ctx.rules.grants && identity.project().is_some() {
+                    outdated.push(*link);
+                }
                 identity.access.grants = ctx.rules.grants.clone();
                 let rates = rates(identity, ctx);
                 ctx.paces.bind(*link, rates, ctx.now.monotonic);
             }
+        }
+        for link in outdated {
+            let error = "the server's rules have changed: connect anew".to_owned();
+            let error = ErrorReply::retryable(ErrorCode::Cancelled, 0, error);
+            self.end(link, 0, error, ctx);
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::ctx::Ctx;
 use crate::faults::Fault;
 use crate::ids::{LinkId, RequestId, StorageId};
+use crate::pace::{Charge, Direction};
 use crate::refusal::{Refused, refuse};
 use crate::timers::Timer;
 use std::collections::BTreeMap;
@@ -47,6 +48,8 @@ pub(crate) struct OpenRequest {
     pub is_quiet: bool,
     /// When what it moved is paid for, if that is known and later than now.
     paid_at: Option<Duration>,
+    /// What it moves, as far as somebody pays for it.
+    pub charged: Option<(Direction, u64)>,
     /// Whether it is done, and its answer waits for that.
     is_done: bool,
 }
@@ -144,16 +147,18 @@ impl Requests {
             held_bytes: payload_bytes,
             is_quiet: begin.is_quiet,
             paid_at: None,
+            charged: None,
             is_done: false,
         };
         self.open.insert(caller.id, request);
         Ok(())
     }
 
-    /// It is answered no earlier than then.
-    pub fn pay(&mut self, id: u64, paid_at: Duration) {
+    /// It moves so much, and is answered no earlier than that is paid for.
+    pub fn pay(&mut self, id: u64, charge: Charge) {
         if let Some(request) = self.open.get_mut(&id) {
-            request.paid_at = Some(paid_at);
+            request.paid_at = charge.paid_at;
+            request.charged = Some((charge.direction, charge.bytes));
         }
     }
 

@@ -12,20 +12,23 @@ use crate::small_file;
 use access::{Credential, TokenId, UnixTime};
 use log::{Disk, DiskError};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use wire::{ErrorCode, ErrorReply, SessionId};
 
 /// The version of the format that is written.
 const FORMAT: u64 = 1;
-/// Tokens that are remembered until they expire.
+/// Tokens that are remembered until they expire, and of them such as were made of one token.
 const USED_MAX: usize = 10_000;
+const USED_OF_ONE_MAX: usize = 1000;
 /// When to come again where a token could not be remembered.
 const RETRY_MS: u32 = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Use {
     session: SessionId,
+    /// The first block of the token.
+    root: TokenId,
     /// When it is good for nothing any more, and need not be remembered.
     expires: UnixTime,
 }
@@ -33,8 +36,10 @@ struct Use {
 /// How a client stands that presents a token for one session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It is known to have it.
+    /// It is known to have it, and that is in the file.
     Known,
+    /// It is the one that is to have it, once that is in the file.
+    Coming,
     /// Nobody has it yet.
     First,
 }
@@ -101,6 +106,7 @@ impl Used {
             let session = u128::from_str_radix(one["session"].as_str()?, 16).ok()?;
             let used = Use {
                 session: SessionId(session),
+                root: one["root"].as_str()?.parse().ok()?,
                 expires: UnixTime(one["expires"].as_u64()?),
             };
             Some((one["token"].as_str()?.parse().ok()?, used))
@@ -117,6 +123,7 @@ impl Used {
             json!({
                 "token": token.to_string(),
                 "session": format!("{:032x}", used.session.0),
+                "root": used.root.to_string(),
                 "expires": used.expires.0,
             })
         });
@@ -133,11 +140,15 @@ impl Used {
         id: TokenId,
         credential: &Credential,
         session: SessionId,
+        now: UnixTime,
     ) -> Result<Standing, Refused> {
         let refused = |why: String| Err(refuse(ErrorCode::NotAuthenticated, why));
         match self.known.get(&id) {
             Some(used) if used.session == session && session != SessionId(0) => {
-                return Ok(Standing::Known);
+                return Ok(match self.is_coming(id) {
+                    true => Standing::Coming,
+                    false => Standing::Known,
+                });
             }
             Some(_) => {
                 return refused(format!(
@@ -146,21 +157,46 @@ impl Used {
             }
             None => {}
         }
-        let begins = credential.limits().iter().filter_map(|one| one.not_before);
+        // Blocks behind the one that is for one session are its holder's, who may say what he likes.
+        let blocks = credential.limits();
+        let until = blocks
+            .iter()
+            .position(|one| one.once)
+            .map_or(0, |at| at + 1);
+        let begins = blocks[..until].iter().filter_map(|one| one.not_before);
         if begins.max().is_none_or(|begins| begins < self.since) {
             return refused(format!(
                 "{credential} is for one session, and was made before this server could know \
                  whether it was used: make another one"
             ));
         }
-        if self.known.len() >= USED_MAX {
-            return Err(ErrorReply::retryable(
-                ErrorCode::LimitExceeded,
-                RETRY_MS,
-                format!("{USED_MAX} tokens for one session are remembered already"),
-            ));
+        if self.known.len() >= USED_OF_ONE_MAX {
+            let root = root_of(credential, id);
+            let good = self.known.values().filter(|used| used.expires > now);
+            let (all, of_one) = good.fold((0, 0), |(all, of_one), used| {
+                (all + 1, of_one + usize::from(used.root == root))
+            });
+            let most = match of_one >= USED_OF_ONE_MAX {
+                true => format!("{USED_OF_ONE_MAX} that were made of the same token"),
+                false => USED_MAX.to_string(),
+            };
+            if all >= USED_MAX || of_one >= USED_OF_ONE_MAX {
+                return Err(ErrorReply::retryable(
+                    ErrorCode::LimitExceeded,
+                    RETRY_MS,
+                    format!(
+                        "tokens for one session are remembered until they expire, and of these {most} are already"
+                    ),
+                ));
+            }
         }
         Ok(Standing::First)
+    }
+
+    /// Whether a use is to be written yet.
+    fn is_coming(&self, id: TokenId) -> bool {
+        let mut coming = self.writing.iter().flatten().chain(&self.queued);
+        coming.any(|(_, other)| *other == id)
     }
 
     /// A session has a token, and is let in once that is in the file.
@@ -175,7 +211,13 @@ impl Used {
         let now = UnixTime(ctx.now.unix_ns);
         self.known.retain(|_, used| used.expires > now);
         let expires = credential.expires().unwrap_or(UnixTime(u64::MAX));
-        self.known.insert(id, Use { session, expires });
+        let root = root_of(credential, id);
+        let used = Use {
+            session,
+            root,
+            expires,
+        };
+        self.known.insert(id, used);
         self.queued.push((link, id));
         self.write(ctx);
     }
@@ -195,16 +237,25 @@ impl Used {
 
     /// The file was written, or not. Returns who waited for it.
     pub fn kept(&mut self, is_kept: bool, ctx: &mut Ctx) -> Vec<LinkId> {
-        let waited = self.writing.take().unwrap_or_default();
+        let mut waited = self.writing.take().unwrap_or_default();
         if !is_kept {
-            // Nobody was let in by them.
-            waited.iter().for_each(|(_, id)| {
-                self.known.remove(id);
-            });
+            // Nobody was let in by them, and nobody is who came for the same one meanwhile.
+            let failed: BTreeSet<TokenId> = waited.iter().map(|(_, id)| *id).collect();
+            self.known.retain(|id, _| !failed.contains(id));
+            let (same, others) = std::mem::take(&mut self.queued)
+                .into_iter()
+                .partition::<Vec<_>, _>(|(_, id)| failed.contains(id));
+            waited.extend(same);
+            self.queued = others;
         }
         self.write(ctx);
         waited.into_iter().map(|(link, _)| link).collect()
     }
+}
+
+/// The first block of a credential: those that were made of one token have it in common.
+fn root_of(credential: &Credential, id: TokenId) -> TokenId {
+    credential.ids().first().copied().unwrap_or(id)
 }
 
 /// Why a client is not let in whose token could not be remembered.
@@ -227,6 +278,7 @@ mod tests {
                 TokenId(7),
                 Use {
                     session: SessionId(8),
+                    root: TokenId(6),
                     expires: UnixTime(u64::MAX),
                 },
             )]),

@@ -528,6 +528,14 @@ fn a_token_for_one_session_is_for_who_comes_first() {
     let early = once(Some(UnixTime(now.0 - 1)));
     let error = refused(&mut world, of(&early, 7));
     assert!(error.message.contains("make another one"), "{error}");
+    // Its holder cannot make it younger.
+    let younger = Limits {
+        not_before: Some(now),
+        ..Limits::default()
+    };
+    let younger = early.restrict(&younger, Seed([4; 32])).unwrap();
+    let error = refused(&mut world, of(&younger, 7));
+    assert!(error.message.contains("make another one"), "{error}");
     // It stays used, and its session's, over a restart; one that nobody has used is good still.
     let unused = once(Some(UnixTime(now.0 + 1)));
     drop(world);
@@ -581,4 +589,117 @@ fn nobody_comes_in_before_the_use_of_a_token_is_durable() {
     assert_eq!(a_use_is_durable_before_it_counts(Ground::new()), Ok(()));
     let caught = a_use_is_durable_before_it_counts(Ground::with_fault(Fault::UsedForgotten));
     assert!(caught.is_err(), "a use that is forgotten is not noticed");
+}
+
+#[test]
+fn who_waits_for_a_use_to_be_durable_is_let_in_once() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let good = token(Limits {
+        once: true,
+        not_before: Some(UnixTime(world.now.unix_ns)),
+        ..Limits::default()
+    });
+    let hello = Hello {
+        session: SessionId(7),
+        ..with_token(&good)
+    };
+    world.hold_jobs = true;
+    let first = world.connect_as(Peer::default(), hello.clone());
+    let again = world.connect_as(Peer::default(), hello.clone());
+    assert!(world.links[&again].inbox.is_empty(), "it is not durable");
+    // Nobody says hello twice: it would be let in twice, or by another token than the one that waits.
+    let plain = Hello {
+        session: SessionId(8),
+        ..with_token(&token(Limits::default()))
+    };
+    world.message(first, FrameKind::Hello, 0, plain.to_bytes(), &[]);
+    assert!(world.links[&first].closed.is_some());
+    world.release_jobs();
+    let welcomes = |world: &World, link| {
+        let inbox = &world.links[&link].inbox;
+        let welcomes = inbox.iter().filter(|one| one.kind == FrameKind::Welcome);
+        welcomes.count()
+    };
+    assert_eq!((welcomes(&world, first), welcomes(&world, again)), (0, 1));
+}
+
+/// Whoever holds a token can make many of it that are for one session: they leave room for others.
+#[test]
+fn the_tokens_for_one_session_of_one_holder_have_a_bound() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let now = UnixTime(world.now.unix_ns);
+    let expires = Some(UnixTime(now.0 + MINUTE.as_nanos() as u64));
+    let once = |of: &Token, number: u32| {
+        let limits = Limits {
+            once: true,
+            not_before: Some(now),
+            expires,
+            note: Some(number.to_string()),
+            ..Limits::default()
+        };
+        of.restrict(&limits, Seed([4; 32])).unwrap()
+    };
+    let of = |token: &Token| Hello {
+        session: SessionId(7),
+        ..with_token(token)
+    };
+    let whole = token(Limits::default());
+    for number in 0..1000 {
+        let link = world.connect_as(Peer::default(), of(&once(&whole, number)));
+        assert!(world.links[&link].closed.is_none(), "{number}");
+        world.disconnect(link);
+    }
+    let error = refused(&mut world, of(&once(&whole, 1000)));
+    assert!(
+        error.retryable && error.message.contains("of the same token"),
+        "{error}"
+    );
+    let other = token(Limits {
+        note: Some("another".into()),
+        ..Limits::default()
+    });
+    let link = world.connect_as(Peer::default(), of(&once(&other, 0)));
+    assert!(world.links[&link].closed.is_none(), "others have room");
+    // What has expired is remembered no longer.
+    world.pass(2 * MINUTE);
+    let fresh = Limits {
+        once: true,
+        not_before: Some(now),
+        ..Limits::default()
+    };
+    let fresh = whole.restrict(&fresh, Seed([4; 32])).unwrap();
+    let link = world.connect_as(Peer::default(), of(&fresh));
+    assert!(world.links[&link].closed.is_none());
+}
+
+#[test]
+fn rights_that_are_taken_away_are_lost_by_who_is_connected() {
+    let mut world = Ground::new().start();
+    let owner = world.connect_as(Peer::default(), owner());
+    let link = connect(&mut world, &token(Limits::default()));
+    let topic = world.create(link, "t", "{}", &["disk"]).unwrap().topic;
+    world.subscribe(link, topic, "c", Start::Beginning);
+    let none = access::Rules {
+        grants: Arc::new(access::Grants(Vec::new())),
+        ..access::Rules::default()
+    };
+    world.input(Input::Rules(Arc::new(access::Rules::default())));
+    assert!(world.links[&link].closed.is_none(), "nothing has changed");
+    world.input(Input::Rules(Arc::new(none)));
+    assert!(world.links[&link].closed.is_some(), "it reads on");
+    assert!(world.links[&owner].closed.is_none());
+    let link = connect(&mut world, &token(Limits::default()));
+    let subscribe = Subscribe {
+        consumer: "c".into(),
+        partition: PartitionIndex(0),
+        start: Start::Beginning,
+        credit: 1 << 20,
+        inline_data: true,
+        latest: wire::codec::Appended(false),
+    };
+    let id = world.request(link, Method::Subscribe, topic, &subscribe, &[]);
+    let error = world.answer(link, id).and_then(Result::err).unwrap();
+    assert_eq!(error.code, ErrorCode::NotAuthorized);
 }

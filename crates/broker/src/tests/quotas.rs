@@ -196,6 +196,88 @@ fn what_goes_out_keeps_to_the_rate(mut ground: Ground) -> Result<(), String> {
     Ok(())
 }
 
+/// Who leaves and comes again owes what was owed, also for what is in memory.
+fn who_comes_again_owes_what_was_owed(mut ground: Ground) -> Result<(), String> {
+    ground.rules = rules(Quota::default().with(Bound::BytesOutPerSecond, RATE));
+    let (mut world, owner, _) = start(&mut ground, token(Limits::default()));
+    let topic = world.create(owner, "m", "{}", &["memory"]).unwrap().topic;
+    for sequence in 0..11 * MINUTE.as_secs() {
+        let id = world.produce(owner, topic, &large(topic, 7, sequence));
+        assert!(matches!(world.answer(owner, id), Some(Ok(_))));
+        world.links.get_mut(&owner).unwrap().inbox.clear();
+    }
+    let subscribe = Subscribe {
+        consumer: "c".into(),
+        partition: PartitionIndex(0),
+        start: Start::Beginning,
+        credit: 1 << 30,
+        inline_data: true,
+        latest: wire::codec::Appended(false),
+    };
+    let until = world.now.monotonic + MINUTE;
+    let mut bytes = 0;
+    while world.now.monotonic < until {
+        let link = world.connect();
+        world.request(link, Method::Subscribe, topic, &subscribe, &[]);
+        world.pass(STEP);
+        let inbox = std::mem::take(&mut world.links.get_mut(&link).unwrap().inbox);
+        let delivered = inbox.iter().filter(|one| one.kind == FrameKind::Deliver);
+        bytes += delivered.map(|one| one.payload_bytes()).sum::<u64>();
+        world.disconnect(link);
+        world.breathe(owner);
+    }
+    is_near(bytes, RATE * MINUTE.as_secs())
+}
+
+/// Who asks for what there is not, and a lot of it, costs its project nothing.
+#[test]
+fn what_is_refused_is_not_paid_for() {
+    let mut ground = Ground::new();
+    let quota = Quota::default()
+        .with(Bound::BytesOutPerSecond, RATE)
+        .with(Bound::BytesInPerSecond, RATE)
+        .with(Bound::StoredBytes, 1 << 40);
+    ground.rules = rules(quota);
+    let (mut world, owner, topic) = start(&mut ground, token(Limits::default()));
+    let id = world.produce(owner, topic, &large(topic, 7, 0));
+    assert!(matches!(world.answer(owner, id), Some(Ok(_))));
+    let link = world.connect();
+    let huge = Region {
+        key: vec![1; 8].into(),
+        base: 0,
+        bytes: u64::MAX / 2,
+        memory_kind: 0,
+        rails: 0,
+    };
+    let read = ReadData {
+        events: Vec::new(),
+        into: vec![huge.clone(), huge.clone(), huge.clone()],
+        strided: wire::codec::Appended(Vec::new()),
+    };
+    let id = world.request(link, Method::ReadData, topic, &read, &[]);
+    assert!(matches!(world.answer(link, id), Some(Err(_))));
+    let id = world.request(link, Method::Fetch, topic, &fetch(at(1, 0), 0), &[]);
+    world.pass(2 * STEP);
+    assert!(
+        matches!(world.answer(link, id), Some(Ok(_))),
+        "it is paid for"
+    );
+    let produce = Produce {
+        partition: PartitionIndex(0),
+        durability: Durability::Memory,
+        regions: vec![huge],
+    };
+    let batch = batch(topic, 8, 0, 0, &["a"]);
+    let id = world.request(link, Method::Produce, topic, &produce, &batch);
+    assert!(matches!(world.answer(link, id), Some(Err(_))));
+    let id = world.produce(link, topic, &batch);
+    world.pass(STEP);
+    assert!(
+        matches!(world.answer(link, id), Some(Ok(_))),
+        "it is paid for"
+    );
+}
+
 /// The error at a bound, and whether it may be tried again.
 fn refused(world: &World, link: LinkId, id: u64, part: &str) -> Result<ErrorReply, String> {
     match world.answer(link, id) {
@@ -417,11 +499,12 @@ type Check = fn(Ground) -> Result<(), String>;
 
 #[test]
 fn projects_and_tokens_are_held_to_their_quotas() {
-    let checks: [(&str, Check); 7] = [
+    let checks: [(&str, Check); 8] = [
         ("alone", a_paced_producer_holds_up_nobody),
         ("token", the_holders_of_a_token_have_a_quota),
         ("in", what_comes_keeps_to_the_rate),
         ("out", what_goes_out_keeps_to_the_rate),
+        ("again", who_comes_again_owes_what_was_owed),
         ("bounds", bounds_of_a_project),
         ("unsettled", what_is_unsettled_is_bounded),
         ("refuse", a_program_may_want_to_be_refused),

@@ -1,0 +1,68 @@
+//! Clients that have proved who they are, and are let in.
+
+use super::used::not_kept;
+use super::{Admission, Sessions};
+use crate::ctx::Ctx;
+use crate::ids::LinkId;
+use crate::refusal::refuse;
+use log::DiskError;
+use net::Message;
+use wire::frame::FrameKind;
+use wire::message::{PROTOCOL_VERSION, Welcome};
+use wire::{Codec, ErrorCode};
+
+impl Sessions {
+    /// What is remembered of used tokens was written, or not: who waited for it is let in, or not.
+    pub fn used_kept(&mut self, result: Result<(), DiskError>, ctx: &mut Ctx) {
+        for link in self.trusted.kept(result.is_ok(), ctx) {
+            match (self.admissions.remove(&link), &result) {
+                (Some(admission), Ok(())) => self.welcome(link, admission, ctx),
+                (Some(admission), Err(error)) => {
+                    let error = not_kept(error);
+                    self.audit_stranger(link, &error, ctx);
+                    self.end(link, admission.id, error, ctx);
+                }
+                // It is gone.
+                (None, _) => {}
+            }
+        }
+    }
+
+    /// Lets a client in.
+    pub(super) fn welcome(&mut self, link: LinkId, admission: Admission, ctx: &mut Ctx) {
+        let Admission {
+            mut identity,
+            id,
+            features,
+        } = admission;
+        // What was changed while it waited counts.
+        identity.access.grants = ctx.rules.grants.clone();
+        if let Some(why) = self.trusted.revoked(&identity.access) {
+            let error = refuse(ErrorCode::NotAuthenticated, why);
+            self.audit_stranger(link, &error, ctx);
+            return self.end(link, id, error, ctx);
+        }
+        let credit = self.open(link, identity, ctx);
+        self.audit_connect(link, ctx);
+        let limits = &ctx.options.limits;
+        let welcome = Welcome {
+            version: PROTOCOL_VERSION,
+            features,
+            directory: ctx.options.directory_id,
+            instance: ctx.options.instance,
+            produce_credit: credit,
+            payload_bytes_max: limits.payload_bytes_max,
+            heartbeat_ms: limits.heartbeat.as_millis() as u32,
+            server_version: ctx.options.server_version.clone(),
+        };
+        let message = Message::control(FrameKind::Welcome, id, welcome.to_bytes());
+        self.send(link, message, ctx);
+        let identity = self.identity(link);
+        if identity.is_some_and(|identity| identity.access.expires().is_some()) {
+            self.say_how_long(link, String::new(), ctx);
+        }
+        if self.is_draining {
+            self.say_go_away(link, ctx);
+        }
+    }
+}
