@@ -57,8 +57,13 @@ const RULES: &[Rule] = &[
         because: "a topic's definition is the same for every client and needs no I/O",
     },
     Rule {
+        room: "faults",
+        imports: &[],
+        because: "whatever tests plant faults into uses it",
+    },
+    Rule {
         room: "access",
-        imports: &["wire"],
+        imports: &["wire", "faults"],
         because: "who may do what is read in one sitting, and is the same wherever it is asked",
     },
     Rule {
@@ -136,22 +141,22 @@ const RULES: &[Rule] = &[
     },
     Rule {
         room: "mirror",
-        imports: &["wire", "client"],
+        imports: &["wire", "client", "net", "faults"],
         because: "a link is a client of two servers, and knows of them what the wire says",
     },
     Rule {
         room: "relay",
-        imports: &["wire", "net", "access", "client"],
+        imports: &["wire", "net", "access", "client", "faults"],
         because: "a tunnel carries bytes between two sites and holds no node of its own",
     },
     Rule {
         room: "gateway",
-        imports: &["wire", "net", "access"],
+        imports: &["wire", "net", "access", "faults"],
         because: "it starts servers as processes and passes bytes; it must not hold a node of its own",
     },
     Rule {
         room: "scistream",
-        imports: &["net", "access", "relay"],
+        imports: &["net", "access", "relay", "faults"],
         because: "another protocol's calls set up tunnels of the relay, and nothing else",
     },
     Rule {

@@ -2,7 +2,7 @@
 //! what the source has, once, under the same offsets; and what it lacks, the source had lost.
 
 use super::*;
-use crate::faults::plant;
+use crate::faults;
 use std::collections::BTreeMap;
 use wire::batch::{BatchBuilder, BatchKind, EventParts, Origin, STAMP_BYTES};
 use wire::{Codec, ProducerEpoch, ProducerId, Sequence};
@@ -22,6 +22,7 @@ impl Chance {
 }
 
 /// A partition of the source.
+#[derive(Default)]
 struct Source {
     life: Incarnation,
     batches: BTreeMap<u64, Bytes>,
@@ -310,19 +311,15 @@ fn seeds(keeps: Keeps) -> Result<(), String> {
 #[test]
 fn whatever_is_cut_the_copy_is_whole() {
     assert_eq!(seeds(Keeps::Unacknowledged), Ok(()));
-    plant(Some(Fault::AcknowledgeSent));
-    let caught = seeds(Keeps::Unacknowledged);
-    plant(None);
+    let caught = faults::with(Fault::AcknowledgeSent, || seeds(Keeps::Unacknowledged));
     assert!(caught.is_err(), "an early acknowledgement is not noticed");
 }
 
 #[test]
 fn what_the_source_loses_is_a_gap_of_the_copy() {
     assert_eq!(seeds(Keeps::Nothing), Ok(()));
-    plant(Some(Fault::NoGap));
-    let caught = seeds(Keeps::Nothing);
-    plant(None);
-    assert!(caught.is_err(), "a gap that is not told of is not noticed");
+    let caught = faults::with(Fault::NoGap, || seeds(Keeps::Nothing));
+    assert!(caught.is_err(), "a missing gap is not noticed");
 }
 
 /// The source has begun another life, which has its first `kept` events only.
@@ -356,9 +353,8 @@ fn a_source_that_has_lost_what_the_copy_has_is_another_one() {
         matches!(refused, Err(FlowError::Diverged(_))),
         "{refused:?}"
     );
-    plant(Some(Fault::AnyLife));
-    let caught = std::panic::catch_unwind(|| in_another_life(6));
-    plant(None);
+    let act = || std::panic::catch_unwind(|| in_another_life(6));
+    let caught = faults::with(Fault::AnyLife, act);
     let is_refused = caught.is_ok_and(|result| result.is_err());
     assert!(!is_refused, "it is planted");
 }
@@ -390,13 +386,7 @@ fn a_gap_that_is_longer_than_a_batch_can_say_is_several() {
 
 #[test]
 fn a_batch_beyond_all_offsets_is_damaged() {
-    let mut source = Source {
-        life: Incarnation(0),
-        batches: BTreeMap::new(),
-        first: 0,
-        end: 0,
-        cursor: None,
-    };
+    let mut source = Source::default();
     source.append(&mut Chance(1));
     let mut bytes = source.batches[&0].to_vec();
     let mut stamp = Stamp::read(&bytes).unwrap();
@@ -412,13 +402,7 @@ fn a_batch_beyond_all_offsets_is_damaged() {
 
 #[test]
 fn what_cannot_be_read_is_a_gap_of_the_same_offsets() {
-    let mut source = Source {
-        life: Incarnation(0),
-        batches: BTreeMap::new(),
-        first: 0,
-        end: 0,
-        cursor: None,
-    };
+    let mut source = Source::default();
     source.append(&mut Chance(1));
     let mut flow = Flow::new(TOPIC, (Incarnation(0), Offset(0)), Offset(0), None);
     let found = Found {

@@ -1,8 +1,6 @@
 //! Faults that tests plant, to see that they are noticed.
 
-/// A planted fault. Exists in tests alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
+faults::faults! {
     /// Take a code that was used.
     UsedCode,
     /// Take a code whose 10 minutes are over.
@@ -19,30 +17,4 @@ pub(crate) enum Fault {
     OpenedTwice,
     /// Let as much wait of each stream as if it were the only one.
     OwnQueues,
-}
-
-#[cfg(test)]
-thread_local! {
-    static PLANTED: std::cell::Cell<Option<Fault>> = const { std::cell::Cell::new(None) };
-}
-
-/// Whether a test has planted this fault on this thread.
-#[cfg(test)]
-pub(crate) fn planted(fault: Fault) -> bool {
-    PLANTED.get() == Some(fault)
-}
-
-/// Nothing is planted outside of tests.
-#[cfg(not(test))]
-pub(crate) const fn planted(_: Fault) -> bool {
-    false
-}
-
-/// Runs `act` with a fault planted.
-#[cfg(test)]
-pub(crate) fn with<T>(fault: Fault, act: impl FnOnce() -> T) -> T {
-    PLANTED.set(Some(fault));
-    let done = act();
-    PLANTED.set(None);
-    done
 }
