@@ -1,7 +1,6 @@
 //! One partition of a link at work: its [`Flow`], and the calls that are under way for it.
 
 use crate::flow::{Flow, FlowError, Found};
-use crate::rate::Rate;
 use crate::setup::{Pair, at_copy, at_source};
 use crate::trouble::{Trouble, trouble};
 use bytes::Bytes;
@@ -9,6 +8,7 @@ use client::{
     ClientError, CopiedBatch, DataWanted, FetchRequest, FetchedBatches, Offset, PartitionIndex,
     Pending, Segment, Target,
 };
+use net::Bucket;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
 /// What all lanes of a link share.
 pub(crate) struct Shared {
     pub wake: Wake,
-    pub rate: Rate,
+    pub rate: Bucket,
     /// When the rate lets something pass again.
     pub rate_at: Option<Instant>,
     /// Bytes that are fetched and not stored, and how many of these at most.
@@ -243,12 +243,12 @@ impl Lane {
         let data_bytes: u64 = data.iter().map(|piece| piece.len() as u64).sum();
         let front = self.flow.front().expect("it was seen above");
         let bytes = front.batch.len() as u64;
-        if let Err(wait) = shared.rate.take(bytes + data_bytes, Instant::now()) {
+        if let Some(at) = shared.rate.opens(Instant::now()) {
             self.data = Data::Here(data);
-            let at = Instant::now() + wait;
             shared.rate_at = Some(shared.rate_at.map_or(at, |known| known.min(at)));
             return Ok(false);
         }
+        shared.rate.take((bytes + data_bytes) as usize);
         self.data = Data::Unknown;
         let piece = self.flow.next_piece().expect("it was seen above");
         let copied = CopiedBatch {

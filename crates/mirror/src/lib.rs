@@ -8,7 +8,6 @@ mod flow;
 mod lane;
 mod link;
 mod progress;
-mod rate;
 mod setup;
 mod trouble;
 

@@ -9,13 +9,13 @@
 use crate::flow::Flow;
 use crate::lane::{Lane, Shared, fetch_bytes, notify};
 use crate::progress::{Lag, LinkState, Progress};
-use crate::rate::Rate;
 use crate::setup::{self, Pair, at_copy, at_source, consumer};
 use crate::trouble::{LinkError, Trouble, trouble};
 use client::{
     Driver, DriverOptions, Endpoint, MirrorPosition, Offset, PartitionIndex, Pending, Position,
     TopicDescription,
 };
+use net::Bucket;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// How long a link waits before it begins anew, at first, and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// How often the source is told how far its events are durable at the copy.
+/// How often the link reports to the source how far its events are durable at the copy.
 const ACKNOWLEDGE_EVERY: Duration = Duration::from_millis(200);
 /// How often it is asked how far it is.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -138,7 +138,7 @@ pub struct Link<'a> {
     reported: (Instant, u64),
 }
 
-/// What the source is being told: of which lanes, and how far they are.
+/// An acknowledgement under way: of which lanes, and how far they are.
 type Acknowledging = (Vec<(usize, Position)>, Pending<()>);
 
 /// A topic of a session.
@@ -167,7 +167,7 @@ impl<'a> Link<'a> {
         };
         let shared = Shared {
             wake,
-            rate: Rate::new(options.rate, Instant::now()),
+            rate: Bucket::new(options.rate, Instant::now()),
             rate_at: None,
             held: 0,
             held_max: options.held_bytes_max,

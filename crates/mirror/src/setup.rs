@@ -220,7 +220,7 @@ pub(crate) fn present(described: &PartitionDescription, offset: Offset) -> Posit
     }
 }
 
-/// Makes a mirror a topic like any other: whoever may write it writes it from now on, and its link
+/// Makes a mirror a topic like any other: all who have the right write it from now on, and its link
 /// is refused.
 ///
 /// # Errors

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod bucket;
 mod byte_stream;
 mod calls;
 #[cfg(test)]
@@ -28,6 +29,7 @@ mod transports;
 mod unix;
 mod unix_socket;
 
+pub use bucket::Bucket;
 pub use byte_stream::ByteStream;
 pub use calls::Calls;
 pub use contract::*;

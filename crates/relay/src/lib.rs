@@ -1,6 +1,6 @@
 //! Tunnels between two sites: one outgoing TLS connection, targets by name, a one-time code.
 //!
-//! What decides is plain state, and is given the time: [`Code`], [`Frame`], [`Bucket`], `Admission`, and
+//! What decides is plain state, and is given the time: [`Code`], [`Frame`], `Admission`, and
 //! [`Session`], which has the streams. Tasks of tokio only carry bytes.
 //!
 //! The README has the states of a session and what holds in it; the frames are
@@ -10,7 +10,6 @@
 
 mod account;
 mod admission;
-mod bucket;
 mod code;
 mod dial;
 mod error;
@@ -29,7 +28,6 @@ mod tunnel;
 
 pub use account::Account;
 pub use admission::{Admission, Admitted, CODE_LASTS, WRONG_MAX};
-pub use bucket::Bucket;
 pub use code::{CODE_BYTES, Code, CodeError};
 pub use error::RelayError;
 pub use frame::{

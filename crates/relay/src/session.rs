@@ -9,12 +9,12 @@
 //! 5. [`Session::wakes`] after each of these: who has something to do now.
 
 use crate::account::Account;
-use crate::bucket::Bucket;
 use crate::faults::{Fault, planted};
 use crate::frame::{DATA_BYTES_MAX, Frame, Reason, StreamId};
 use crate::receiving::{Found, Receiving, WINDOW_BYTES};
 use crate::sending::Sending;
 use bytes::Bytes;
+use net::Bucket;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! What comes to listeners, passed on over TCP as it is: for the other side that is no relay of ours.
 
 use crate::place::Place;
-use relay::Bucket;
+use net::Bucket;
 use socket2::{SockRef, TcpKeepalive};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

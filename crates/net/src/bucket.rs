@@ -7,7 +7,7 @@ const BURST: Duration = Duration::from_millis(20);
 /// The least burst: one frame of data.
 const BURST_BYTES_MIN: f64 = 65_536.0;
 
-/// Tokens of one direction of a session. A take may go into debt by one frame, so that over time the
+/// Tokens of what passes one way. A take may go into debt by one frame, so that over time the
 /// rate is exact whatever the sizes of frames are.
 #[derive(Debug, Clone)]
 pub struct Bucket {
