@@ -3,6 +3,7 @@
 //! One line of JSON, and one with the CRC32C of the first in eight hexadecimal digits. The page
 //! is `docs/format/directory.md`.
 
+use crate::options::NodeError;
 use log::{Disk, DiskError, DiskErrorKind, Operation, Outcome};
 use serde_json::Value;
 use std::path::Path;
@@ -24,6 +25,32 @@ pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Value> {
     let (line, crc) = text.split_once('\n')?;
     let matches = crc == format!("{:08x}", crc32c(line.as_bytes()));
     matches.then(|| serde_json::from_str(line).ok())?
+}
+
+/// What a file of this format holds; `None` if there is none, and `Some(None)` if it is damaged. Blocks.
+///
+/// # Errors
+/// If a later version wrote it.
+pub(crate) fn read_format(
+    disk: &dyn Disk,
+    path: &Path,
+    format: u64,
+) -> Result<Option<Option<Value>>, NodeError> {
+    let Some(bytes) = read(disk, path)? else {
+        return Ok(None);
+    };
+    let document = from_bytes(&bytes);
+    if let Some(document) = &document
+        && document["format"] != format
+    {
+        return Err(NodeError::Invalid(format!(
+            "{}: its format is {}, this version knows format {format}: it was written by a \
+             newer version of Thalweg",
+            path.display(),
+            document["format"]
+        )));
+    }
+    Ok(Some(document))
 }
 
 /// All bytes of a file; `None` if there is none. Blocks.

@@ -69,19 +69,7 @@ impl Used {
     /// # Errors
     /// If a later version wrote the file.
     pub fn read(disk: &dyn Disk, data: &Path, now: UnixTime) -> Result<Self, NodeError> {
-        let path = path(data);
-        let document = small_file::read(disk, &path)?;
-        let document = document.and_then(|bytes| small_file::from_bytes(&bytes));
-        if let Some(document) = &document
-            && document["format"] != FORMAT
-        {
-            return Err(NodeError::Invalid(format!(
-                "{}: its format is {}, this version knows format {FORMAT}: it was written by a \
-                 newer version of Thalweg",
-                path.display(),
-                document["format"]
-            )));
-        }
+        let document = small_file::read_format(disk, &path(data), FORMAT)?.flatten();
         let used = document.and_then(|document| Self::of_document(&document));
         Ok(used.unwrap_or_else(|| Self {
             since: now,

@@ -46,21 +46,9 @@ fn path(data: &Path) -> PathBuf {
 impl Remembered {
     /// Reads what the last start has left. Blocks. A file that is damaged is itself a loss.
     pub fn read(disk: &dyn Disk, data: &Path, now: u64) -> Result<Self, NodeError> {
-        let path = path(data);
-        let Some(bytes) = small_file::read(disk, &path)? else {
+        let Some(document) = small_file::read_format(disk, &path(data), FORMAT)? else {
             return Ok(Self::default());
         };
-        let document = small_file::from_bytes(&bytes);
-        if let Some(document) = &document
-            && document["format"] != FORMAT
-        {
-            return Err(NodeError::Invalid(format!(
-                "{}: its format is {}, this version knows format {FORMAT}: it was written by a \
-                 newer version of Thalweg",
-                path.display(),
-                document["format"]
-            )));
-        }
         Ok(document
             .and_then(|document| Self::of_document(&document))
             .unwrap_or_else(|| {
