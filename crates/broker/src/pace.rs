@@ -1,6 +1,6 @@
 //! Bytes a second that projects and the holders of tokens are held to.
 //!
-//! Whoever moves bytes pays for them by time: each of those that are bound has a time at which all that
+//! A client that moves bytes pays for them by time: each of those that are bound has a time at which all that
 //! has passed is paid for. Answers wait until then, and nothing is delivered before. As a client has a
 //! bounded number of bytes unanswered, that holds it to the rate, and its requests are done in order.
 
@@ -135,7 +135,7 @@ pub(crate) struct Paces {
 impl Paces {
     /// Holds a connection to these, in place of those before.
     pub fn bind(&mut self, link: LinkId, rates: Vec<Rate>, now: Duration) {
-        // Whoever has paid for everything is as one who was never there.
+        // A payer that owes nothing is as one that was never there.
         self.paid_at.retain(|_, at| *at > now);
         match rates.is_empty() {
             true => self.links.remove(&link),
@@ -145,6 +145,11 @@ impl Paces {
 
     pub fn forget(&mut self, link: LinkId) {
         self.links.remove(&link);
+    }
+
+    /// Whether a connection is held to anything.
+    pub fn binds(&self, link: LinkId) -> bool {
+        self.links.contains_key(&link)
     }
 
     /// How many bytes a connection may have unanswered, so that what it sends at once is paid for in
@@ -262,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_paid_for_at_the_rate_whoever_moves_it() {
+    fn what_passes_is_paid_for_at_the_rate_over_all_connections() {
         let mut paces = Paces::default();
         let second = Duration::from_secs(1);
         assert_eq!(paces.charge(LINK, Direction::In, 1 << 40, second), None);

@@ -88,8 +88,14 @@ pub(crate) fn charge(
     if ctx.planted(Fault::NoQuota) {
         return Ok(None);
     }
-    let now = ctx.now.monotonic;
-    let rules = ctx.rules.clone();
+    let Ctx {
+        rules,
+        paces,
+        stored,
+        now,
+        ..
+    } = ctx;
+    let now = now.monotonic;
     let quota = project.map(|project| (project, rules.quotas.of(project)));
     let creates = matches!(
         request,
@@ -108,21 +114,20 @@ pub(crate) fn charge(
         Direction::In => 0,
         Direction::Out => unpaid_bytes,
     };
-    if let Some((rate, wait)) = ctx.paces.over(caller.link, direction, unpaid, now) {
+    if let Some((rate, wait)) = paces.over(caller.link, direction, unpaid, now) {
         return Err(rate.refused(wait));
     }
     if let (Some((project, quota)), Direction::In) = (quota, direction)
         && let Some(most) = quota.most(Bound::StoredBytes)
-        && !ctx
-            .stored
-            .take(project, bytes, most, now, || in_use.stored_bytes(project))
+        && !stored.take(project, bytes, most, now, || in_use.stored_bytes(project))
     {
         return Err(at_bound(&of_project(project), quota, Bound::StoredBytes));
     }
-    Ok(Some(Charge {
+    let is_bound = paces.binds(caller.link);
+    Ok(is_bound.then(|| Charge {
         direction,
         bytes,
-        paid_at: ctx.paces.charge(caller.link, direction, bytes, now),
+        paid_at: paces.charge(caller.link, direction, bytes, now),
     }))
 }
 

@@ -663,6 +663,9 @@ impl Sessions {
     /// Answers a request, once what it moved is paid for.
     pub fn answer(&mut self, caller: RequestId, answer: Answer, ctx: &mut Ctx) {
         let (link, now) = (caller.link, ctx.now.monotonic);
+        if !ctx.paces.binds(link) {
+            return self.answer_now(caller, answer, ctx);
+        }
         let bytes = answer.events_bytes();
         let paid_at = ctx.paces.charge(link, Direction::Out, bytes, now);
         if let Some(session) = self.links.get_mut(&link)

@@ -7,7 +7,7 @@ use wire::record::Gap;
 use wire::{Durability, Offset};
 
 /// An answer that waits for durability.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Ack {
     pub caller: RequestId,
     /// The batch's offsets.
@@ -16,7 +16,7 @@ pub(crate) struct Ack {
     pub append_time: u64,
     pub duplicate: bool,
     /// What was lost at a mirror's source, if the batch stands for that.
-    pub gap: Option<Gap>,
+    pub gap: Option<Box<Gap>>,
 }
 
 /// Answers that wait, by the durability that was asked for, in the order of

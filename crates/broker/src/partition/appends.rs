@@ -78,7 +78,7 @@ enum Admission {
 /// Who may write a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Writer {
-    /// Whoever may write the topic.
+    /// Every producer that may write the topic.
     #[default]
     Anybody,
     /// The link of a mirror alone, on the connection on which it is open.
@@ -561,11 +561,13 @@ impl Appends {
             }
         };
         let end = base_offset.plus(count);
-        let gap = batch.copied.and_then(|copied| copied.gap).map(|gap| Gap {
-            incarnation: store.state().incarnation,
-            first: base_offset,
-            end,
-            ..gap
+        let gap = batch.copied.and_then(|copied| copied.gap).map(|gap| {
+            Box::new(Gap {
+                incarnation: store.state().incarnation,
+                first: base_offset,
+                end,
+                ..gap
+            })
         });
         self.capacity.appended(end, bytes);
         let ack = Ack {
@@ -610,10 +612,10 @@ impl Appends {
             (state.synced, state.written) = (state.end, state.end);
         }
         while let Some(ack) = self.acks.pop_reached(&state) {
-            // Whoever counts on it may do so from now on: it is not undone any more.
+            // It is not undone any more: queues may count on it.
             if let Some(gap) = ack.gap {
                 ctx.effects
-                    .push_back(Effect::Lost(store.key, gap.incarnation, gap));
+                    .push_back(Effect::Lost(store.key, gap.incarnation, *gap));
             }
             if ack.caller.link == OWN_LINK {
                 ctx.effects

@@ -89,7 +89,7 @@ impl Subscription {
             return;
         }
         self.drop_outdated(store.visible);
-        // What is at hand comes without a wait, and a pause begins behind the turn.
+        // Batches in memory are delivered without a read, and a pause begins behind the turn.
         let (turn, before) = (ctx.paces.turn(caller.link), self.delivered_bytes);
         loop {
             if self.delivered_bytes - before >= turn {

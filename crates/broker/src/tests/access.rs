@@ -624,7 +624,7 @@ fn who_waits_for_a_use_to_be_durable_is_let_in_once() {
     assert_eq!((welcomes(&world, first), welcomes(&world, again)), (0, 1));
 }
 
-/// Whoever holds a token can make many of it that are for one session: they leave room for others.
+/// The holder of a token can make many of it that are for one session: they leave room for others.
 #[test]
 fn the_tokens_for_one_session_of_one_holder_have_a_bound() {
     let mut ground = Ground::new();

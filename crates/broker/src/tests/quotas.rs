@@ -124,7 +124,7 @@ fn is_near(found: u64, expected: u64) -> Result<(), String> {
     }
 }
 
-/// Whoever shares a token shares its rate, over connections and narrowed ones.
+/// All connections by a token, and by those that were made from it, share its rate.
 fn what_comes_keeps_to_the_rate(mut ground: Ground) -> Result<(), String> {
     let (mut world, _, topic) = start(&mut ground, rated());
     let mut senders = vec![Sender::new(&mut world, 5)];
@@ -157,25 +157,34 @@ fn what_comes_keeps_to_the_rate(mut ground: Ground) -> Result<(), String> {
     is_near(bytes, RATE * MINUTE.as_secs())
 }
 
-/// A consumer of a project with a quota.
-fn what_goes_out_keeps_to_the_rate(mut ground: Ground) -> Result<(), String> {
-    ground.rules = rules(Quota::default().with(Bound::BytesOutPerSecond, RATE));
-    let (mut world, owner, topic) = start(&mut ground, token(Limits::default()));
-    let batches = 11 * MINUTE.as_secs();
-    for sequence in 0..batches {
+/// Stores what takes more than a minute at [`RATE`].
+fn more_than_a_minute(world: &mut World, owner: LinkId, topic: TopicId) {
+    for sequence in 0..11 * MINUTE.as_secs() {
         let id = world.produce(owner, topic, &large(topic, 7, sequence));
         assert!(matches!(world.answer(owner, id), Some(Ok(_))));
         world.links.get_mut(&owner).unwrap().inbox.clear();
     }
-    let link = world.connect();
-    let subscribe = Subscribe {
+}
+
+/// From the beginning, as fast as it may be.
+fn everything() -> Subscribe {
+    Subscribe {
         consumer: "c".into(),
         partition: PartitionIndex(0),
         start: Start::Beginning,
         credit: 1 << 30,
         inline_data: true,
         latest: wire::codec::Appended(false),
-    };
+    }
+}
+
+/// A consumer of a project with a quota.
+fn what_goes_out_keeps_to_the_rate(mut ground: Ground) -> Result<(), String> {
+    ground.rules = rules(Quota::default().with(Bound::BytesOutPerSecond, RATE));
+    let (mut world, owner, topic) = start(&mut ground, token(Limits::default()));
+    more_than_a_minute(&mut world, owner, topic);
+    let link = world.connect();
+    let subscribe = everything();
     let read = world.request(link, Method::Subscribe, topic, &subscribe, &[]);
     let until = world.now.monotonic + MINUTE;
     let mut bytes = 0;
@@ -201,19 +210,8 @@ fn who_comes_again_owes_what_was_owed(mut ground: Ground) -> Result<(), String> 
     ground.rules = rules(Quota::default().with(Bound::BytesOutPerSecond, RATE));
     let (mut world, owner, _) = start(&mut ground, token(Limits::default()));
     let topic = world.create(owner, "m", "{}", &["memory"]).unwrap().topic;
-    for sequence in 0..11 * MINUTE.as_secs() {
-        let id = world.produce(owner, topic, &large(topic, 7, sequence));
-        assert!(matches!(world.answer(owner, id), Some(Ok(_))));
-        world.links.get_mut(&owner).unwrap().inbox.clear();
-    }
-    let subscribe = Subscribe {
-        consumer: "c".into(),
-        partition: PartitionIndex(0),
-        start: Start::Beginning,
-        credit: 1 << 30,
-        inline_data: true,
-        latest: wire::codec::Appended(false),
-    };
+    more_than_a_minute(&mut world, owner, topic);
+    let subscribe = everything();
     let until = world.now.monotonic + MINUTE;
     let mut bytes = 0;
     while world.now.monotonic < until {
@@ -391,7 +389,7 @@ fn what_is_unsettled_is_bounded(mut ground: Ground) -> Result<(), String> {
     if !(2..=4).contains(&most) {
         return Err(format!("{most} events are given"));
     }
-    // What one settles is room for whoever is there.
+    // What one member settles is room for all of them.
     let mut settled = [0; 2];
     while given(&world).len() < 6 {
         let before = given(&world).len();
