@@ -1,4 +1,4 @@
-"""Lines of points as SVG, for the pages that the demos write."""
+"""Lines of points as SVG, and a style, for the pages that the demos write."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ import html
 import numpy as np
 
 Point = tuple[float, float]
+
+STYLE = """\
+ body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #223 }
+ table { border-collapse: collapse; margin: 1rem 0; width: 100% }
+ td, th { padding: .25rem .5rem; text-align: left; border-bottom: 1px solid #dde; overflow-wrap: break-word }
+ .n { text-align: right; font-variant-numeric: tabular-nums }
+ img, svg { display: block; width: 100%; height: auto } svg { max-width: 42rem }
+ .ok { color: #176b34; font-weight: 600 } .small { color: #556; font-size: .9rem }
+"""
+"""What the pages look like."""
 
 WIDTH, HEIGHT = 640, 330
 LEFT, RIGHT, TOP, BOTTOM = 70, 625, 15, 275

@@ -44,7 +44,7 @@ class Line:
         """The end of the line."""
         self._ended = True
         self._reset()
-        # Whoever waits for a connection is woken by one.
+        # A connection wakes the thread that waits for one.
         socket.create_connection(("127.0.0.1", self.port)).close()
         self._listener.close()
 

@@ -13,19 +13,13 @@ import numpy as np
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from chart import chart  # noqa: E402
+from chart import STYLE, chart  # noqa: E402
 
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Thalweg: steps of a simulation</title>
 <style>
- body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #223 }}
- table {{ border-collapse: collapse; margin: 1rem 0; width: 100% }}
- td, th {{ padding: .25rem .5rem; text-align: left; border-bottom: 1px solid #dde; overflow-wrap: break-word }}
- .n {{ text-align: right; font-variant-numeric: tabular-nums }}
- img, svg {{ display: block; width: 100%; height: auto }} svg {{ max-width: 42rem }}
- .film {{ image-rendering: pixelated; max-width: 42rem }}
- .ok {{ color: #176b34; font-weight: 600 }} .small {{ color: #556; font-size: .9rem }}
+{style} .film {{ image-rendering: pixelated; max-width: 42rem }}
 </style>
 <h1>Steps of a simulation</h1>
 <p>{ranks} ranks of a simulation wrote {steps} steps of waves and particles, {mb:.0f} MB. Three programs read them meanwhile: {painters} ranks
@@ -101,6 +95,7 @@ def write_report(output: Path, facts: dict[str, Any], frames: list[Any]) -> None
     }
     rows = "".join(f"<tr><td>{html.escape(k)}</td><td class=n>{html.escape(v)}</td></tr>" for k, v in table.items())
     page = PAGE.format(
+        style=STYLE,
         **{key: facts[key] for key in ("steps", "ranks", "painters", "again")},
         mb=facts["bytes"] / 1e6,
         painter_step=facts["killed"]["painter"]["step"],
