@@ -1,7 +1,7 @@
 /* A load that goes through whatever carries TCP: work that is shared, and requests with their answers.
  *
  *     load serve                                     prints its port; ends when its standard input ends
- *     load share HOST PORT CLIENTS BYTES COUNT [PREFIX]  COUNT messages from one side, each to whoever takes it
+ *     load share HOST PORT CLIENTS BYTES COUNT [PREFIX]  COUNT messages from one side, each to the client that takes it
  *     load ask HOST PORT CLIENTS BYTES COUNT [PREFIX]    CLIENTS that ask at once, COUNT requests in all, each echoed
  *
  * PREFIX is a file whose bytes go first on each connection: the first record of a client of TLS, by which

@@ -264,7 +264,7 @@ def stunnels(place: Place, port: int, both: str, near_more: str, far_more: str, 
     for name, text, at in (("far", far_text, far), ("near", near_text, near)):
         path = place.write(f"{name}.conf", text)
         processes[name] = place.start(name, [program, path], unread=unread).pid
-        # Whoever asked by a connection would spend of the pipe.
+        # A connection made only to ask would use up one of the pipe.
         place.until(name, partial(listens, at))
     return Way(near, processes)
 

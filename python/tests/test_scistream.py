@@ -156,7 +156,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 class Producer:
-    """A program at site A that sends the same bytes to whoever connects."""
+    """A program at site A that sends the same bytes to each connection."""
 
     def __init__(self, payload: bytes) -> None:
         self.payload = payload

@@ -245,7 +245,7 @@ impl Face {
     /// Asks for listeners, and waits for who is behind them.
     pub async fn req(&self, request: &Request, project: &str) -> Result<Vec<u8>, Failed> {
         let (serial, named) = self.ask(request, project)?;
-        // Whoever gives up, the client among them, leaves nothing behind.
+        // A call that is given up, by its client or here, leaves nothing behind.
         let mut unnamed = Unnamed {
             face: self,
             uid: &request.uid,

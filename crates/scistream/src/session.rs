@@ -1,4 +1,4 @@
-//! Sessions: who asked for listeners, which there are, and where they lead. Plain state, which is told the time.
+//! Sessions: who asked for listeners, which there are, and where they lead. Plain state; the time is an argument.
 //!
 //! ```text
 //!  req ──► Asked ──hello──► Named ──update──► Turning ──it leads──► Leading
@@ -75,7 +75,7 @@ pub struct Session {
 /// What is asked for.
 #[derive(Debug, Clone)]
 pub struct Asked<'a> {
-    /// Whom the session is told by.
+    /// Who has asked for the session.
     pub uid: &'a str,
     /// The project of who asks.
     pub project: &'a str,

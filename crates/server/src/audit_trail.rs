@@ -23,7 +23,7 @@ const DIRECTORY: &str = "audit";
 const SUFFIX: &str = ".jsonl";
 /// How long a file is kept, beyond its day.
 const KEPT: Duration = Duration::from_secs(90 * 86_400);
-/// The most that is kept of a day: whoever has records made has so much of the disk, and no more.
+/// The most that is kept of a day: clients that cause records have so much of the disk, and no more.
 const DAY_BYTES_MAX: u64 = 64 << 20;
 /// Records that wait to be written.
 const WAITING_MAX: usize = 4096;

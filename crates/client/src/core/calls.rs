@@ -260,7 +260,7 @@ impl Calls {
         let call = self.calls.get_mut(&key)?;
         match outcome {
             Err(error) if call.is_in_order() => {
-                // Those behind it are refused as well: whoever began them has to begin anew.
+                // Those behind it are refused as well: their link has to begin anew.
                 let call = self.remove(wire, key);
                 call.end(Err(ClientError::Server(error)));
                 None

@@ -70,7 +70,7 @@ impl Tail {
         let batch = batch.freeze();
         self.appended += batch.len() as u64;
         self.last_append = now;
-        // What takes offsets and has no events is no batch to a reader: it is told of a gap, by
+        // What takes offsets and has no events is no batch to a reader: it is given a gap, by
         // the log.
         let is_hole = header.offset_count() > 0 && !header.has_events();
         match self.reserve(memory_bytes) {

@@ -102,7 +102,7 @@ impl Checked {
     }
 
     fn follow(&mut self, url: &StreamUrl) {
-        // The credential is looked at first: it is at hand, whether anybody is reached or not.
+        // The credential is looked at first: it can be checked without a connection.
         let token = std::str::from_utf8(&url.token)
             .map_err(|error| error.to_string())
             .and_then(|text| Token::from_text(text).map_err(|error| error.to_string()));

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a bar is told how far it is.
+/// How often the bar is drawn anew.
 const BAR_EVERY: Duration = Duration::from_millis(500);
 /// How long one try to reach a server may take: a second Ctrl-C ends it at once.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -56,11 +56,13 @@ pub fn run(args: MirrorArgs) -> Result<(), Failure> {
     let stop = Stop::default();
     let asked = stop.clone();
     on_interrupt(move || asked.stop())?;
-    let mut told = Told::new(&name, &args, is_bar);
-    let mut link = Link::new((from, to), options, stop, |progress| told.tell(progress));
+    let mut reports = Reports::new(&name, &args, is_bar);
+    let mut link = Link::new((from, to), options, stop, |progress| {
+        reports.report(progress)
+    });
     let ended = link.run();
     drop(link);
-    if let Some(failure) = told.failure {
+    if let Some(failure) = reports.failure {
         return Err(failure);
     }
     ended.map_err(|error| failed(format!("link {name}"), &error))
@@ -142,8 +144,8 @@ fn failed(subject: String, error: &LinkError) -> Failure {
     Failure::new(code, subject, error)
 }
 
-/// What people, or programs, are told.
-struct Told {
+/// What is reported to people, or to programs.
+struct Reports {
     output: Option<Output>,
     bar: Option<Bar>,
     /// What was said last of what it waits for.
@@ -151,7 +153,7 @@ struct Told {
     failure: Option<Failure>,
 }
 
-impl Told {
+impl Reports {
     fn new(name: &str, args: &MirrorArgs, is_bar: bool) -> Self {
         Self {
             output: args.json.then(|| Output::new(true)),
@@ -161,7 +163,7 @@ impl Told {
         }
     }
 
-    fn tell(&mut self, progress: &Progress) {
+    fn report(&mut self, progress: &Progress) {
         for note in &progress.notes {
             eprintln!("note: {note}");
         }
