@@ -9,6 +9,8 @@ pub enum Fault {
     NeverExpires,
     /// Let a client in before it is durable that it has used its token.
     UsedForgotten,
+    /// Let anybody who knows a session's id take it over.
+    SessionTaken,
     /// Hold nobody to a quota.
     NoQuota,
     /// Let a batch that is stored hold memory that others need while its answer waits for a rate.

@@ -499,6 +499,7 @@ impl Sessions {
         let peer = self.links.get(&link).map(|session| session.peer.clone());
         let peer = peer.unwrap_or_default();
         let proved = self.trusted.authenticate(hello, &peer, ctx)?;
+        self.refuse_stranger(&proved.identity, ctx)?;
         self.refuse_connection(&proved.identity, ctx)?;
         let waits = self.trusted.remember(link, &proved, ctx);
         let admission = Admission {
@@ -513,6 +514,25 @@ impl Sessions {
             false => self.welcome(link, admission, ctx),
         }
         Ok(())
+    }
+
+    /// A session belongs to those it was begun by: its id is in what a client asks others, and is no
+    /// secret. Another's connection would end it, and have its replies.
+    fn refuse_stranger(&self, identity: &Identity, ctx: &Ctx) -> Result<(), Refused> {
+        let older = self.latest.get(&identity.session);
+        let older = older.and_then(|link| self.links.get(link)?.identity());
+        let is_stranger = older.is_some_and(|older| {
+            (&older.access.subject, &older.namespace)
+                != (&identity.access.subject, &identity.namespace)
+        });
+        if !is_stranger || ctx.planted(Fault::SessionTaken) {
+            return Ok(());
+        }
+        Err(ErrorReply::retryable(
+            ErrorCode::NotAuthorized,
+            1000,
+            "a connection with this session's id stands, and is another's".to_owned(),
+        ))
     }
 
     /// Ends the older connection of a session. Its client has given it up and

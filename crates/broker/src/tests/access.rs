@@ -674,6 +674,42 @@ fn the_tokens_for_one_session_of_one_holder_have_a_bound() {
     assert!(world.links[&link].closed.is_none());
 }
 
+fn a_session_is_its_holders(mut ground: Ground) -> Result<(), String> {
+    let mut world = ground.start();
+    let session = SessionId(7);
+    let with_session = |hello: Hello| Hello { session, ..hello };
+    let theirs = token(Limits::default());
+    let other = Limits {
+        project: Some("q".to_owned()),
+        ..Limits::default()
+    };
+    let other = Token::issue(&issuer(), &other, Seed([8; 32])).unwrap();
+    let first = world.connect_as(Peer::default(), with_session(with_token(&theirs)));
+    // Whoever answers a request of theirs knows the session's id.
+    let stranger = world.connect_as(Peer::default(), with_session(with_token(&other)));
+    if world.links[&first].closed.is_some() {
+        return Err("a stranger has ended a connection".into());
+    }
+    let error = world.error(stranger, 0).expect("the stranger is refused");
+    assert_eq!(error.code, ErrorCode::NotAuthorized);
+    assert!(error.retryable && world.links[&stranger].closed.is_some());
+    // They themselves may, by whichever token of their project.
+    let narrower = theirs.restrict(&verbs(&[Verb::Read]), Seed([7; 32]));
+    let again = world.connect_as(
+        Peer::default(),
+        with_session(with_token(&narrower.unwrap())),
+    );
+    assert_eq!(world.links[&again].inbox[0].kind, FrameKind::Welcome);
+    assert!(world.links[&first].closed.is_some());
+    Ok(())
+}
+
+#[test]
+fn a_session_is_taken_over_by_its_holder_alone() {
+    assert_eq!(a_session_is_its_holders(Ground::new()), Ok(()));
+    assert!(a_session_is_its_holders(Ground::with_fault(Fault::SessionTaken)).is_err());
+}
+
 #[test]
 fn rights_that_are_taken_away_are_lost_by_who_is_connected() {
     let mut world = Ground::new().start();
