@@ -311,9 +311,11 @@ impl Node {
     fn ask(&mut self, caller: RequestId, asked: Asked) {
         match asked {
             Asked::Request(request) => {
-                let (topics, partitions) = (&self.coordinator.topics, &self.partitions);
-                let (in_use, ctx) = (InUse { topics, partitions }, &mut self.ctx);
-                let allowed = self.sessions.authorize(caller, &request, in_use, ctx);
+                let (coordinator, partitions) = (&self.coordinator, &self.partitions);
+                let in_use = InUse::new(&coordinator.topics, &coordinator.commands, partitions);
+                let allowed = self
+                    .sessions
+                    .authorize(caller, &request, in_use, &mut self.ctx);
                 let done = allowed.and_then(|()| self.request(caller, request));
                 if let Err(error) = done {
                     self.ctx.refuse(caller, error);

@@ -18,6 +18,9 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 const BURST: Duration = Duration::from_secs(1);
 /// The least that a connection may have unanswered: a batch or so.
 const WINDOW_BYTES_MIN: u64 = 64 << 10;
+/// For so many it is known what they owe. Whoever has a token makes others from it, with rates of
+/// their own: beyond this many, each connection pays for itself.
+const DEBTORS_MAX: usize = 1 << 14;
 /// Bytes of events that wait in answers of one connection; beyond, it is to ask again.
 const UNPAID_BYTES_MAX: u64 = 16 << 20;
 
@@ -184,11 +187,15 @@ impl Paces {
         let mut latest = now;
         for rate in rates {
             let key = (rate.payer.clone(), direction);
-            let paid_at = self.paid_at.entry(key).or_default();
-            *paid_at = (*paid_at).max(now).saturating_add(rate.time_of(bytes));
+            let owed_until = self.paid_at.get(&key).copied();
+            let paid_at = owed_until.unwrap_or_default().max(now);
+            let paid_at = paid_at.saturating_add(rate.time_of(bytes));
+            if owed_until.is_some() || self.paid_at.len() < DEBTORS_MAX {
+                self.paid_at.insert(key, paid_at);
+            }
             // Who is to be refused at its bound does not wait before.
             if rate.at_bound == AtBound::Wait {
-                latest = latest.max(*paid_at);
+                latest = latest.max(paid_at);
             }
         }
         (latest > now).then_some(latest)
@@ -306,5 +313,23 @@ mod tests {
             assert_eq!(wait, Duration::from_millis(500));
             assert!(paces.over(LINK, Direction::In, 0, wait).is_none());
         }
+    }
+
+    #[test]
+    fn the_debts_that_are_remembered_have_a_bound() {
+        let mut paces = Paces::default();
+        let link = |index: usize| LinkId(index as u64);
+        for index in 0..DEBTORS_MAX + 10 {
+            let payer = Payer::Token(TokenId(index as u128));
+            let slow = Rate {
+                payer,
+                ..rate(1, AtBound::Wait)
+            };
+            paces.bind(link(index), vec![slow], Duration::ZERO);
+            // Who is not remembered waits for what it moves all the same.
+            let paid_at = paces.charge(link(index), Direction::In, 60, Duration::ZERO);
+            assert_eq!(paid_at, Some(Duration::from_secs(60)));
+        }
+        assert_eq!(paces.paid_at.len(), DEBTORS_MAX);
     }
 }

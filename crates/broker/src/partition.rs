@@ -40,6 +40,7 @@ use std::time::Duration;
 use store::{Reading, Store};
 use subscription::Subscriptions;
 use topic::{Definition, Retention, TopicKind};
+use wire::batch::Header;
 use wire::frame::BULK_CHUNK_BYTES;
 use wire::message::{Fetch, Subscribe};
 use wire::record::{GapReason, Position};
@@ -163,6 +164,11 @@ impl Partition {
 
     pub fn produce(&mut self, call: ProduceCall, ctx: &mut Ctx) -> Result<(), Refused> {
         self.appends.produce(call, &mut self.store, ctx)
+    }
+
+    /// Whether a producer's batch is here already, be it that it waits for room.
+    pub fn has_already(&self, header: &Header) -> bool {
+        self.appends.has_already(header, &self.store)
     }
 
     /// A mirror's link begins on a connection.

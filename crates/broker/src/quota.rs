@@ -1,5 +1,6 @@
 //! What projects and the holders of tokens use of their quotas, and what is refused for them.
 
+use crate::coordinator::commands::Commands;
 use crate::coordinator::served_topic::{Slot, Topics};
 use crate::ctx::Ctx;
 use crate::faults::Fault;
@@ -14,14 +15,25 @@ use wire::{ErrorCode, ErrorReply};
 
 /// When to come again at a bound that only others can lift, by deleting or leaving.
 const RETRY_MS: u32 = 1000;
+
 /// What there is of topics and their partitions.
 #[derive(Clone, Copy)]
 pub(crate) struct InUse<'a> {
     pub topics: &'a Topics,
+    /// What is being made.
+    pub commands: &'a Commands,
     pub partitions: &'a Partitions,
 }
 
-impl InUse<'_> {
+impl<'a> InUse<'a> {
+    pub fn new(topics: &'a Topics, commands: &'a Commands, partitions: &'a Partitions) -> Self {
+        Self {
+            topics,
+            commands,
+            partitions,
+        }
+    }
+
     /// Bytes that the partitions of a project's topics hold.
     fn stored_bytes(self, project: &str) -> u64 {
         let topics = self
@@ -39,9 +51,23 @@ impl InUse<'_> {
         bytes.sum()
     }
 
+    /// Topics of a project, with those that are being made.
     fn topic_count(self, project: &str) -> u64 {
         let topics = self.topics.values();
-        topics.filter(|topic| topic.namespace == project).count() as u64
+        let there = topics.filter(|topic| topic.namespace == project).count();
+        (there + self.commands.ahead.made_in(project)) as u64
+    }
+
+    /// Whether a partition has what is to be appended already: it comes a second time, as the first
+    /// answer was lost.
+    fn has_already(self, request: &Request) -> bool {
+        let Request::Partition(target, PartitionRequest::Produce(produce, batch)) = request else {
+            return false;
+        };
+        let topic = self.topics.get(target.topic);
+        let storage = topic.and_then(|topic| topic.storage_of(produce.partition).ok());
+        let partition = storage.and_then(|storage| self.partitions.get(&storage));
+        partition.is_some_and(|partition| partition.has_already(&batch.batch.header))
     }
 }
 
@@ -114,11 +140,15 @@ pub(crate) fn charge(
         Direction::In => 0,
         Direction::Out => unpaid_bytes,
     };
-    if let Some((rate, wait)) = paces.over(caller.link, direction, unpaid, now) {
+    // What is there already is paid for again, but never refused: that would say it is not there.
+    if let Some((rate, wait)) = paces.over(caller.link, direction, unpaid, now)
+        && !in_use.has_already(request)
+    {
         return Err(rate.refused(wait));
     }
     if let (Some((project, quota)), Direction::In) = (quota, direction)
         && let Some(most) = quota.most(Bound::StoredBytes)
+        && !in_use.has_already(request)
         && !stored.take(project, bytes, most, now, || in_use.stored_bytes(project))
     {
         return Err(at_bound(&of_project(project), quota, Bound::StoredBytes));

@@ -113,6 +113,12 @@ impl Overlay {
         self.names.0.len()
     }
 
+    /// How many topics of a namespace are being made.
+    pub fn made_in(&self, namespace: &str) -> usize {
+        let names = self.names.0.keys();
+        names.filter(|(of, _)| of == namespace).count()
+    }
+
     /// Why a topic is not to be changed now, if so.
     pub fn busy(&self, topic: TopicId) -> Option<&'static str> {
         self.topics.get(&topic).copied()

@@ -214,6 +214,15 @@ impl Appends {
         }
     }
 
+    /// Whether a producer's batch is here already, be it that it waits for room.
+    pub fn has_already(&self, header: &Header, store: &Store) -> bool {
+        let waiting = self.pending.get(&header.producer).into_iter().flatten();
+        let waits = waiting.map(|one| &one.batch.header).any(|waiting| {
+            waiting.first_sequence == header.first_sequence && waiting.epoch == header.epoch
+        });
+        waits || matches!(store.storage.check(header), Verdict::Duplicate { .. })
+    }
+
     /// What the storage says of a batch, and whether it has to wait for others of its producer.
     fn admission(
         &mut self,

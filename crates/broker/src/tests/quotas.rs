@@ -368,7 +368,34 @@ fn a_program_may_want_to_be_refused(mut ground: Ground) -> Result<(), String> {
     }
     let error = refused(&world, link, ids[11], "bytes_in_per_second is 100000")?;
     assert!(!error.retryable && error.retry_after_ms <= 1000);
+    // What was appended is said to be, however much is owed: its answer was lost.
+    let again = world.produce(link, topic, &large(topic, 5, 10));
+    assert!(matches!(world.answer(link, again), Some(Ok(_))));
+    let new = world.produce(link, topic, &large(topic, 5, 11));
+    refused(&world, link, new, "bytes_in_per_second is 100000")?;
     Ok(())
+}
+
+/// Topics that are being made are as good as there.
+fn topics_on_their_way_count(mut ground: Ground) -> Result<(), String> {
+    ground.rules = rules(Quota::default().with(Bound::Topics, 2));
+    let (mut world, _, _) = start(&mut ground, token(Limits::default()));
+    let link = world.connect();
+    (world.hold_disk, world.hold_jobs) = (true, true);
+    let asked = ["u", "v", "w"].map(|name| {
+        let create = CreateTopic {
+            name: name.into(),
+            definition: "{}".into(),
+            partitions: vec![storage("disk")],
+        };
+        world.request(link, Method::CreateTopic, TopicId(0), &create, &[])
+    });
+    world.release_jobs();
+    world.release_disk();
+    world.release_jobs();
+    assert!(matches!(world.answer(link, asked[0]), Some(Ok(_))));
+    refused(&world, link, asked[1], "topics is 2")?;
+    refused(&world, link, asked[2], "topics is 2").map(|_| ())
 }
 
 /// Members of a queue have so many bytes unsettled together.
@@ -497,13 +524,14 @@ type Check = fn(Ground) -> Result<(), String>;
 
 #[test]
 fn projects_and_tokens_are_held_to_their_quotas() {
-    let checks: [(&str, Check); 8] = [
+    let checks: [(&str, Check); 9] = [
         ("alone", a_paced_producer_holds_up_nobody),
         ("token", the_holders_of_a_token_have_a_quota),
         ("in", what_comes_keeps_to_the_rate),
         ("out", what_goes_out_keeps_to_the_rate),
         ("again", who_comes_again_owes_what_was_owed),
         ("bounds", bounds_of_a_project),
+        ("topics", topics_on_their_way_count),
         ("unsettled", what_is_unsettled_is_bounded),
         ("refuse", a_program_may_want_to_be_refused),
     ];
