@@ -34,8 +34,29 @@ pub struct Found {
     trust: Option<Trust>,
     /// Who may do what, and how much, if that can be known.
     rules: Option<Rules>,
+    /// Files that are there, of those without which more is allowed.
+    there: Vec<&'static str>,
     /// What an operator should know.
     strange: Vec<String>,
+}
+
+impl Found {
+    /// A file that was there is gone, an editor's doing perhaps: nobody is allowed more by that.
+    fn keep_of(&mut self, before: &[&'static str]) {
+        for file in before {
+            if self.there.contains(file) {
+                continue;
+            }
+            self.there.push(file);
+            match *file {
+                RULES_FILE => self.rules = None,
+                _ => self.trust = None,
+            }
+            self.strange.push(format!(
+                "{DIRECTORY}/{file} is gone: what it said holds until the next start, or until it is there again"
+            ));
+        }
+    }
 }
 
 /// Whom a server that runs believes.
@@ -51,6 +72,7 @@ impl Believed {
         let nobody = Found {
             trust: None,
             rules: None,
+            there: Vec::new(),
             strange: Vec::new(),
         };
         let mut believed = Self {
@@ -82,13 +104,15 @@ impl Believed {
 
     /// What a look found, as far as that is something else than before. What cannot be read leaves
     /// what was known.
-    pub(crate) fn changed(&mut self, found: Found, log: &ServerLog) -> Vec<Input> {
+    pub(crate) fn changed(&mut self, mut found: Found, log: &ServerLog) -> Vec<Input> {
+        found.keep_of(&self.found.there);
         for line in &found.strange {
             if !self.found.strange.contains(line) {
                 log.write(&Line::warning(line.clone()));
             }
         }
         self.found.strange = found.strange;
+        self.found.there = found.there;
         let mut inputs = Vec::new();
         let is_new = |rules: &Rules| self.found.rules.as_ref() != Some(rules);
         if let Some(rules) = found.rules.filter(is_new) {
@@ -217,9 +241,15 @@ impl AccessFiles {
                 None
             }
         };
+        // Looked for behind the reading: a file that comes meanwhile is read by the next look.
+        let there = [REVOKED_FILE, RULES_FILE];
+        let there = there
+            .into_iter()
+            .filter(|file| self.path.join(file).exists());
         Found {
             trust,
             rules,
+            there: there.collect(),
             strange,
         }
     }
@@ -358,6 +388,50 @@ mod tests {
             said.contains("access/rules.json: the file has no key \"quota\""),
             "{said}"
         );
+    }
+
+    #[test]
+    fn a_file_that_is_gone_allows_nobody_more() {
+        let data = tempfile::tempdir().unwrap();
+        let files = AccessFiles::within(data.path());
+        files.make().unwrap();
+        files.revoke(TokenId(1), "").unwrap();
+        let access = data.path().join("access");
+        std::fs::write(
+            access.join("rules.json"),
+            r#"{"quotas": {"*": {"topics": 3}}}"#,
+        )
+        .unwrap();
+        let lines = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let kept = lines.clone();
+        let log = ServerLog::from(Arc::new(move |line: &str| {
+            kept.lock().unwrap().push(line.to_owned());
+        }));
+        let mut believed = Believed::at_start(&files, &log);
+        let (trust, rules) = (believed.trust(), believed.rules());
+        assert_eq!(trust.revoked.len(), 1);
+        for file in ["rules.json", "revoked"] {
+            std::fs::rename(access.join(file), access.join("aside")).unwrap();
+            for _ in 0..2 {
+                assert!(believed.changed(files.look(), &log).is_empty());
+            }
+            assert_eq!(
+                (believed.trust(), believed.rules()),
+                (trust.clone(), rules.clone())
+            );
+            std::fs::rename(access.join("aside"), access.join(file)).unwrap();
+            assert!(believed.changed(files.look(), &log).is_empty());
+        }
+        // What is there counts, were it nothing.
+        std::fs::write(access.join("rules.json"), "{}").unwrap();
+        let inputs = believed.changed(files.look(), &log);
+        assert!(matches!(inputs[..], [Input::Rules(_)]));
+        log.flush_all();
+        let said = lines.lock().unwrap().concat();
+        for file in ["rules.json", "revoked"] {
+            let gone = format!("access/{file} is gone: what it said holds");
+            assert_eq!(said.matches(&gone).count(), 1, "{said}");
+        }
     }
 
     #[test]
