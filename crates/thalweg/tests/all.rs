@@ -11,7 +11,6 @@ mod commands;
 mod doctor;
 mod first_event;
 mod flood;
-mod large;
 mod many_clients;
 mod operate;
 mod refusals;

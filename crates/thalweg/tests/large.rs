@@ -1,6 +1,6 @@
-//! An event larger than all memory that anybody is given for it.
+//! An event larger than all memory that anybody is given for it. Its process has no other test, whose memory would count.
 
-use crate::rig;
+mod rig;
 
 use client::{DataWanted, Definition, Driver, DriverOptions, Durability, Endpoint, Event};
 use client::{PartitionStorage, ProducerOptions, Target};
