@@ -7,6 +7,7 @@ Needs nothing but Python. New figures are a new file of results (its date, its s
 """
 
 import json
+import statistics
 import sys
 from pathlib import Path
 
@@ -15,6 +16,8 @@ sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
 
 import plots  # noqa: E402
 
+# The run of `make bench-sites` that is in docs/benchmarks-sites.md.
+SITES = "2026-11-26-sites"
 RESULTS, PLOTS = ROOT / "benchmarks" / "results", ROOT / "docs" / "plots"
 
 
@@ -86,6 +89,30 @@ def steps() -> None:
     plots.bars(PLOTS / "steps.svg", "Steps of 25 MB, one rank to one rank", "MB/s", bars)
 
 
+def sites() -> None:
+    runs = [run for run in results(SITES)["grid"] if run["state"] == "done"]
+    drawn = []
+    for way in dict.fromkeys(run["way"] for run in runs):
+        cells = [
+            [
+                run["mb_per_s"]
+                for run in runs
+                if (run["way"], run["work"], run["bytes_each"], run["clients"])
+                == (way, "share", 16 << 10, clients)
+            ]
+            for clients in (1, 4, 16, 64)
+        ]
+        # What stands still has no line.
+        if all(cells):
+            row = [
+                {"median": statistics.median(cell), "min": min(cell), "max": max(cell)}
+                for cell in cells
+            ]
+            drawn.append((way, row))
+    title = "Messages of 16 KiB, shared by clients behind one port"
+    plots.lines(PLOTS / "sites.svg", title, "MB/s", ["1", "4", "16", "64"], drawn)
+
+
 if __name__ == "__main__":
-    for draw in (produce, latency, sharing, flowcept, tomography, steps):
+    for draw in (produce, latency, sharing, flowcept, tomography, steps, sites):
         draw()
