@@ -2,13 +2,17 @@
 
 use crate::rig;
 
-use rig::Rig;
+use rig::{Rig, json_lines};
 use serde_json::Value;
 
 fn doctor(rig: &Rig, arguments: &[&str]) -> Value {
+    doctor_exits(rig, 0, arguments)
+}
+
+fn doctor_exits(rig: &Rig, code: i32, arguments: &[&str]) -> Value {
     let mut all = vec!["doctor", "--json", "--no-measure"];
     all.extend(arguments);
-    rig.run(&all).json().remove(0)
+    json_lines(&rig.run(&all).exits(code).stdout).remove(0)
 }
 
 #[test]
@@ -22,8 +26,9 @@ fn a_server_of_this_host_is_reached_as_a_client_would() {
     let shm = group["endpoints"][1]
         .as_str()
         .expect("the second is shared memory");
-    let found = doctor(
+    let found = doctor_exits(
         &rig,
+        3,
         &["thalweg.json", shm, "tcp://127.0.0.1:1", "nothing.json"],
     );
     assert_eq!(found["shared_memory"]["sealed_memory"], true);
@@ -91,8 +96,9 @@ fn a_url_is_followed_step_by_step_and_its_token_is_not_shown() {
         let ran = rig.run(&["doctor", "--json", "--no-measure", "here.url"]);
         let said = format!("{}{}", ran.stdout, ran.stderr);
         assert!(!said.contains(token), "{said}");
-        let found = ran.json().remove(0);
-        found["urls"][0].clone()
+        let found = json_lines(&ran.stdout).remove(0)["urls"][0].clone();
+        ran.exits(if found["good"] == true { 0 } else { 3 });
+        found
     };
     let steps = |found: &Value| -> Vec<(String, String)> {
         let steps = found["steps"].as_array().expect("a list").iter();

@@ -10,11 +10,12 @@ use crate::commands::bench::limits::memory;
 use crate::commands::bench::limits::stream::{self, Buffers, Socket};
 use crate::commands::bench::peer::{Cores, Way};
 use crate::commands::bench::rpc;
-use crate::failure::{About, Failure};
+use crate::failure::{About, Code, Failure};
 use crate::output::Output;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -81,12 +82,21 @@ impl Found {
             None => Self::Way(way::choose(endpoint)),
         }
     }
+
+    /// Whether a client here would have a connection.
+    fn is_usable(&self) -> bool {
+        match self {
+            Self::Way(way) => way.answers(),
+            Self::Url(url) => url.is_good(),
+        }
+    }
 }
 
-/// `thalweg doctor`.
-pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
+/// `thalweg doctor`. The exit code says whether each of the servers that were asked for can be reached.
+pub fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     if let Some([pid, address]) = args.read_memory.as_deref() {
-        return host::answer_probe(*pid, *address);
+        host::answer_probe(*pid, *address)?;
+        return Ok(ExitCode::SUCCESS);
     }
     let mut sections = vec![
         ("host", host::findings()?),
@@ -108,7 +118,11 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     if found.is_empty() {
         found.extend(url::check(None).map(Found::Url));
     }
-    print(args, &sections, &found)
+    print(args, &sections, &found)?;
+    Ok(match found.iter().all(Found::is_usable) {
+        true => ExitCode::SUCCESS,
+        false => Code::Findings.into(),
+    })
 }
 
 fn memory_rates() -> Vec<Finding> {

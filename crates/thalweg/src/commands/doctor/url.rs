@@ -163,7 +163,8 @@ impl Checked {
         }
     }
 
-    fn is_good(&self) -> bool {
+    /// Whether all of the way works.
+    pub fn is_good(&self) -> bool {
         self.steps.iter().all(|step| step.outcome != Outcome::Bad)
     }
 

@@ -123,6 +123,11 @@ pub fn connect(address: &str) -> Result<(), NetError> {
 }
 
 impl Choice {
+    /// Whether one of the addresses answers.
+    pub fn answers(&self) -> bool {
+        self.chosen().is_some()
+    }
+
     fn chosen(&self) -> Option<&Tried> {
         self.tried.iter().find(|tried| tried.answers)
     }
