@@ -136,8 +136,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         room: "amqp",
-        imports: &["broker"],
-        because: "another protocol is a thin face over the node",
+        imports: &["faults"],
+        because: "a protocol of others is read without ours: the server turns its events into the node's requests",
     },
     Rule {
         room: "mirror",
@@ -181,7 +181,7 @@ const UNSAFE: [&str; 5] = ["memory", "fabric", "plugin", "ffi", "python"];
 
 /// Rooms of plain state: no sockets, files, clocks or tasks. They are told the
 /// time and handed the bytes, which is what lets one seed play a whole day.
-const PURE: [&str; 4] = ["wire", "topic", "access", "broker"];
+const PURE: [&str; 5] = ["wire", "topic", "access", "amqp", "broker"];
 
 /// Crates that bring what a pure room must not have.
 const IMPURE_CRATES: [&str; 9] = [
