@@ -1,4 +1,5 @@
-//! The first message of a client of TLS, as far as it says which server is meant (RFC 8446, 4.1.2; RFC 6066, 3).
+//! The first message of a client of TLS, as far as it says which server is meant (RFC 8446, 4.1.2; RFC 6066, 3), or
+//! that another client is (RFC 7301; [relay.md](../../../docs/format/relay.md)).
 //!
 //! Nothing is kept or changed: who reads it passes the same bytes on.
 
@@ -14,6 +15,7 @@ const NAME_BYTES_MAX: usize = 253;
 const RECORD_HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const EXTENSION_SERVER_NAME: u16 = 0;
+const EXTENSION_PROTOCOLS: u16 = 16;
 const HOST_NAME: u8 = 0;
 
 /// What the bytes are so far.
@@ -21,16 +23,38 @@ const HOST_NAME: u8 = 0;
 pub enum Look {
     /// The beginning of one.
     More,
-    /// One. The name that it asks for, in small letters, if it asks for any.
-    Hello(Option<String>),
+    /// One.
+    Hello(Hello),
     /// None, and nothing that comes will make it one.
     Refused(&'static str),
+}
+
+/// Whom a client means.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Hello {
+    /// The name that it asks for, in small letters, if it asks for any.
+    pub name: Option<String>,
+    /// Who it is to another relay, if it wants to meet one.
+    pub guest: Option<Guest>,
+}
+
+/// By what two relays find each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Rendezvous(pub [u8; 16]);
+
+/// Which side of two relays that meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guest {
+    /// It waits for who joins, and is the server of the TLS between them.
+    Offers(Rendezvous),
+    /// It has sent the first bytes of that TLS.
+    Joins(Rendezvous),
 }
 
 /// Looks at what has come of a connection. Takes any bytes.
 pub fn look(bytes: &[u8]) -> Look {
     match message(bytes).and_then(|message| match message {
-        Some(message) => name_in(&message).map(Look::Hello),
+        Some(message) => hello_in(&message).map(Look::Hello),
         None => Ok(Look::More),
     }) {
         Ok(Look::More) if bytes.len() >= HELLO_BYTES_MAX => Look::Refused("it is too long"),
@@ -120,7 +144,7 @@ impl<'a> Front<'a> {
     }
 }
 
-fn name_in(body: &[u8]) -> Result<Option<String>, &'static str> {
+fn hello_in(body: &[u8]) -> Result<Hello, &'static str> {
     let mut front = Front(body);
     // The version, and what is random.
     front.take(2 + 32)?;
@@ -131,26 +155,61 @@ fn name_in(body: &[u8]) -> Result<Option<String>, &'static str> {
     if front.short()?.is_empty() {
         return Err("it names no compression, not even none");
     }
+    let mut hello = Hello::default();
     if front.0.is_empty() {
-        return Ok(None);
+        return Ok(hello);
     }
     let mut extensions = Front(front.long()?);
     if !front.0.is_empty() {
         return Err("something is behind its extensions");
     }
-    let mut name = None;
     while !extensions.0.is_empty() {
         let kind = extensions.u16()?;
         let content = extensions.long()?;
-        if kind != EXTENSION_SERVER_NAME {
-            continue;
+        match kind {
+            EXTENSION_SERVER_NAME if hello.name.is_some() => {
+                return Err("it names its server twice");
+            }
+            EXTENSION_SERVER_NAME => hello.name = Some(host_name(content)?),
+            EXTENSION_PROTOCOLS => hello.guest = hello.guest.or(guest_in(content)?),
+            _ => {}
         }
-        if name.is_some() {
-            return Err("it names its server twice");
-        }
-        name = Some(host_name(content)?);
     }
-    Ok(name)
+    Ok(hello)
+}
+
+/// The guest among the protocols that a client speaks.
+fn guest_in(content: &[u8]) -> Result<Option<Guest>, &'static str> {
+    let mut protocols = Front(Front(content).long()?);
+    let mut guest = None;
+    while !protocols.0.is_empty() {
+        guest = guest.or(Guest::named(protocols.short()?));
+    }
+    Ok(guest)
+}
+
+impl Guest {
+    fn named(protocol: &[u8]) -> Option<Self> {
+        let protocol = protocol.strip_prefix(b"thalweg-relay-")?;
+        match protocol.strip_prefix(b"offers/") {
+            Some(hex) => Rendezvous::read(hex).map(Self::Offers),
+            None => Rendezvous::read(protocol.strip_prefix(b"joins/")?).map(Self::Joins),
+        }
+    }
+}
+
+impl Rendezvous {
+    fn read(hex: &[u8]) -> Option<Self> {
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        let mut bytes = [0; 16];
+        if hex.len() != 2 * bytes.len() {
+            return None;
+        }
+        for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
+            *byte = u8::try_from(digit(pair[0])? << 4 | digit(pair[1])?).ok()?;
+        }
+        Some(Self(bytes))
+    }
 }
 
 fn host_name(content: &[u8]) -> Result<String, &'static str> {
@@ -186,6 +245,8 @@ pub fn alert(description: Alert) -> [u8; 7] {
 pub enum Alert {
     /// The bytes are no TLS.
     DecodeError = 50,
+    /// Who asks may not.
+    AccessDenied = 49,
     /// The server that is meant does not answer.
     InternalError = 80,
     /// There is no server of that name.
@@ -200,12 +261,18 @@ mod tests {
 
     /// The first bytes of a real client.
     pub fn of_a_client(name: &str) -> Vec<u8> {
+        that_speaks(name, &[])
+    }
+
+    fn that_speaks(name: &str, protocols: &[&str]) -> Vec<u8> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ClientConfig::builder_with_provider(provider)
+        let mut config = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(rustls::RootCertStore::empty())
             .with_no_client_auth();
+        let protocols = protocols.iter().map(|name| name.as_bytes().to_vec());
+        config.alpn_protocols = protocols.collect();
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let mut client = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
         let mut bytes = Vec::new();
@@ -214,7 +281,39 @@ mod tests {
     }
 
     fn hello(name: &str) -> Look {
-        Look::Hello(Some(name.to_owned()))
+        Look::Hello(Hello {
+            name: Some(name.to_owned()),
+            guest: None,
+        })
+    }
+
+    #[test]
+    fn a_relay_says_whom_it_wants_to_meet() {
+        let id = "00ff0123456789abcdefABCDEF102030";
+        let guest = |protocols: &[&str]| match look(&that_speaks("gate.site.org", protocols)) {
+            Look::Hello(hello) => hello.guest,
+            other => panic!("{other:?}"),
+        };
+        let bytes = Rendezvous([
+            0, 0xff, 1, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 0xab, 0xcd, 0xef, 0x10, 0x20,
+            0x30,
+        ]);
+        let (offers, joins) = (
+            format!("thalweg-relay-offers/{id}"),
+            format!("thalweg-relay-joins/{id}"),
+        );
+        assert_eq!(guest(&[&offers]), Some(Guest::Offers(bytes)));
+        assert_eq!(
+            guest(&["thalweg-relay/1", &joins]),
+            Some(Guest::Joins(bytes))
+        );
+        for other in [
+            &joins[..joins.len() - 1],
+            &offers.replace('f', "g"),
+            "thalweg-relay/1",
+        ] {
+            assert_eq!(guest(&[other]), None, "{other}");
+        }
     }
 
     #[test]
@@ -239,7 +338,10 @@ mod tests {
 
     #[test]
     fn who_dials_an_address_names_nobody() {
-        assert_eq!(look(&of_a_client("127.0.0.1")), Look::Hello(None));
+        assert_eq!(
+            look(&of_a_client("127.0.0.1")),
+            Look::Hello(Hello::default())
+        );
     }
 
     #[test]
@@ -276,7 +378,8 @@ mod tests {
     /// `GATEWAY_SEEDS=1..1000000` runs other seeds.
     #[test]
     fn any_bytes_give_an_answer() {
-        let original = of_a_client("stf008-run42.stream.site.org");
+        let meets = "thalweg-relay-joins/00112233445566778899aabbccddeeff";
+        let original = that_speaks("stf008-run42.stream.site.org", &["h2", meets]);
         crate::chance::seeds(1..3000, |chance| {
             let mut bytes = original.clone();
             match chance.below(4) {
@@ -295,7 +398,10 @@ mod tests {
                     }
                 }
             }
-            if let Look::Hello(Some(name)) = look(&bytes) {
+            if let Look::Hello(Hello {
+                name: Some(name), ..
+            }) = look(&bytes)
+            {
                 assert!(name.len() <= NAME_BYTES_MAX);
                 assert!(
                     name.bytes()

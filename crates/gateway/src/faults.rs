@@ -7,6 +7,10 @@ faults::faults! {
     AnyRoute,
     /// Let any number of connections say nothing.
     UnboundedHalfOpen,
+    /// Let any number of relays wait for another one.
+    UnboundedMeeting,
+    /// Let relays meet that do not wait for each other.
+    AnyMeeting,
     /// Let a member of one project act in another.
     WrongProject,
     /// Leave an instance whose time is over.

@@ -14,6 +14,7 @@ use crate::introspection::Introspection;
 use crate::keeper::Surroundings;
 use crate::keys::Keys;
 use crate::options::{Mode, Options};
+use crate::pairing::Pairing;
 use crate::way::Ways;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,7 @@ pub struct Gateway {
     addresses: Vec<SocketAddr>,
     counters: Arc<Counters>,
     half_open: Arc<HalfOpen>,
+    pairing: Option<Arc<Pairing>>,
     clock: Clock,
 }
 
@@ -118,6 +120,11 @@ impl Gateway {
             clock: clock.clone(),
             report: report.clone(),
         }));
+        let pairing = options.meetings.clone();
+        let pairing = pairing.map(|meetings| {
+            let pairing = Pairing::new(meetings, &limits, report.clone());
+            Arc::new(pairing)
+        });
         let ingress = Arc::new(Ingress {
             instances: instances.clone(),
             api: interface.clone(),
@@ -125,6 +132,7 @@ impl Gateway {
             instance_tls,
             mode: options.mode,
             limits,
+            pairing: pairing.clone(),
             half_open: HalfOpen::new(limits.half_open_max),
             places: Arc::new(Semaphore::new(limits.connections_max)),
             counters: Arc::default(),
@@ -149,6 +157,7 @@ impl Gateway {
             addresses,
             counters,
             half_open,
+            pairing,
             clock,
         })
     }
@@ -172,6 +181,12 @@ impl Gateway {
     /// Connections that have not said whom they mean.
     pub fn half_open(&self) -> usize {
         self.half_open.count()
+    }
+
+    /// Connections that wait to meet another one.
+    pub fn waiting(&self) -> usize {
+        let pairing = self.pairing.as_ref();
+        pairing.map_or(0, |pairing| pairing.waiting())
     }
 
     /// Instances that there are.

@@ -1,12 +1,13 @@
 //! Connections: whom they mean, and the bytes that pass.
 
-use crate::client_hello::{Alert, HELLO_BYTES_MAX, Look, alert, look};
+use crate::client_hello::{Alert, Guest, HELLO_BYTES_MAX, Look, alert, look};
 use crate::clock::Clock;
 use crate::half_open::{HalfOpen, Place};
 use crate::instances::{Instances, Route};
 use crate::keeper::Instance;
 use crate::names::quoted;
 use crate::options::{Limits, Mode};
+use crate::pairing::{Pairing, Passenger};
 use crate::passing::{Prefixed, pass};
 use crate::report::{RareLine, Report};
 use rustls::ServerConfig;
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -42,6 +43,8 @@ pub struct Counters {
     pub accepted: AtomicU64,
     /// Those that were passed to an instance.
     pub passed: AtomicU64,
+    /// Pairs of relays that met.
+    pub met: AtomicU64,
     /// Those that named nobody, or nobody who is known.
     pub unknown: AtomicU64,
     /// Those whose first bytes were no TLS, or did not come in time.
@@ -64,6 +67,8 @@ pub struct Ingress<A> {
     pub mode: Mode,
     /// Bounds.
     pub limits: Limits,
+    /// Where relays meet, if they may.
+    pub pairing: Option<Arc<Pairing>>,
     /// Who says nothing.
     pub half_open: Arc<HalfOpen>,
     /// Connections that may still come.
@@ -76,6 +81,14 @@ pub struct Ingress<A> {
     pub report: Report,
     /// Lines about strangers.
     pub rare: RareLines,
+}
+
+/// Whom a connection means.
+enum Whom {
+    /// Another relay.
+    Relay(Guest),
+    /// Somebody of the routing table, or nobody.
+    Named(Route),
 }
 
 /// Lines about strangers, by what they did.
@@ -112,8 +125,7 @@ impl<A: Api> Ingress<A> {
             let ingress = self.clone();
             tokio::spawn(async move {
                 // Where one breaks there is nobody to tell but its ends.
-                let _ = ingress.connection(stream, peer, half_open).await;
-                drop(place);
+                let _ = ingress.connection(stream, peer, half_open, place).await;
             });
         }
     }
@@ -123,6 +135,7 @@ impl<A: Api> Ingress<A> {
         mut stream: TcpStream,
         peer: SocketAddr,
         mut place: Place,
+        held: OwnedSemaphorePermit,
     ) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let greeted = tokio::select! {
@@ -132,8 +145,24 @@ impl<A: Api> Ingress<A> {
         let Ok(greeted) = greeted else {
             return self.drop_strange(peer, "it does not say in time whom it means");
         };
-        let Some((route, bytes)) = greeted? else {
+        let Some((whom, bytes)) = greeted? else {
             return Ok(());
+        };
+        let route = match whom {
+            Whom::Named(route) => route,
+            Whom::Relay(guest) => {
+                drop(place);
+                let Some(pairing) = &self.pairing else {
+                    return say(&mut stream, Alert::UnrecognizedName).await;
+                };
+                let passenger = Passenger {
+                    stream,
+                    bytes,
+                    peer,
+                    _place: held,
+                };
+                return pairing.serve(guest, passenger, &self.counters).await;
+            }
         };
         match route {
             Route::Unknown => Ok(()),
@@ -166,11 +195,15 @@ impl<A: Api> Ingress<A> {
         &self,
         stream: &mut TcpStream,
         peer: SocketAddr,
-    ) -> io::Result<Option<(Route, Vec<u8>)>> {
+    ) -> io::Result<Option<(Whom, Vec<u8>)>> {
         let mut bytes = Vec::with_capacity(2048);
         loop {
             match look(&bytes) {
-                Look::Hello(name) => {
+                Look::Hello(hello) => {
+                    if let Some(guest) = hello.guest {
+                        return Ok(Some((Whom::Relay(guest), bytes)));
+                    }
+                    let name = hello.name;
                     let route = self.instances.route(name.as_deref());
                     if matches!(route, Route::Unknown) {
                         self.counters.unknown.fetch_add(1, Ordering::Relaxed);
@@ -179,7 +212,7 @@ impl<A: Api> Ingress<A> {
                         self.rare.unknown.write(&self.report, text);
                         return say(stream, Alert::UnrecognizedName).await.map(|()| None);
                     }
-                    return Ok(Some((route, bytes)));
+                    return Ok(Some((Whom::Named(route), bytes)));
                 }
                 Look::Refused(why) => {
                     self.drop_strange(peer, why)?;
@@ -283,7 +316,7 @@ impl<A: Api> Ingress<A> {
 }
 
 /// Ends a connection with an alert.
-async fn say(stream: &mut TcpStream, why: Alert) -> io::Result<()> {
+pub(crate) async fn say(stream: &mut TcpStream, why: Alert) -> io::Result<()> {
     stream.write_all(&alert(why)).await?;
     stream.shutdown().await
 }

@@ -4,7 +4,8 @@ use crate::certificate::SiteFiles;
 use crate::error::GatewayError;
 use crate::names::is_host;
 use crate::report::Report;
-use std::net::SocketAddr;
+use access::Network;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,6 +18,25 @@ pub enum Mode {
     /// The gateway, with one certificate for all instances; it passes what it decrypts to the instance on this
     /// host.
     End,
+}
+
+/// Who may meet whom at the gateway, of relays of two sites that nobody reaches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Meetings {
+    /// Anybody meets anybody.
+    OfAnybody,
+    /// Those who offer come from one of these networks; who joins comes from anywhere.
+    Of(Vec<Network>),
+}
+
+impl Meetings {
+    /// Whether one from there may wait for who joins.
+    pub(crate) fn may_offer(&self, from: IpAddr) -> bool {
+        match self {
+            Self::OfAnybody => true,
+            Self::Of(networks) => networks.iter().any(|network| network.has(from)),
+        }
+    }
 }
 
 /// How the server of an instance is started.
@@ -46,6 +66,12 @@ pub struct Limits {
     pub idle: Duration,
     /// How long a connection waits for its instance to serve.
     pub wait: Duration,
+    /// Connections that wait to meet another one; at the bound one of the address that has most is dropped.
+    pub meeting_waiting_max: usize,
+    /// Pairs of them that have met.
+    pub meetings_max: usize,
+    /// How long an offer waits until it has to come again; who joins waits half as long for one.
+    pub meeting_wait: Duration,
     /// Instances, and instances of one project.
     pub instances_max: usize,
     /// Instances of one project.
@@ -72,6 +98,9 @@ impl Default for Limits {
             hello: Duration::from_secs(5),
             idle: Duration::from_secs(3600),
             wait: Duration::from_secs(15),
+            meeting_waiting_max: 256,
+            meetings_max: 256,
+            meeting_wait: Duration::from_secs(20),
             instances_max: 256,
             project_instances_max: 8,
             cpus_max: 64,
@@ -99,6 +128,8 @@ pub struct Options {
     pub dialled: Option<(String, Option<u16>)>,
     /// Who ends TLS.
     pub mode: Mode,
+    /// Which relays may meet here; `None` is none.
+    pub meetings: Option<Meetings>,
     /// The site's certificate for the interface, and in mode [`Mode::End`] for instances.
     pub certificate: Option<SiteFiles>,
     /// How instances are started.
@@ -149,6 +180,7 @@ impl Options {
         for (option, value) in [
             ("--connections-max", limits.connections_max),
             ("--half-open-max", limits.half_open_max),
+            ("--meetings-max", limits.meetings_max),
             ("--instances-max", limits.instances_max),
             ("--project-instances-max", limits.project_instances_max),
             ("--cpus-max", limits.cpus_max as usize),

@@ -14,6 +14,19 @@ const LETTERS: usize = 4;
 /// Random bytes in a code.
 pub const CODE_BYTES: usize = 10;
 
+/// What the rendezvous is a hash over: no proof has these bytes.
+const RENDEZVOUS: &[u8] = b"meets";
+
+/// By what both sides of a code find each other at a meeting place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rendezvous([u8; 16]);
+
+impl fmt::Display for Rendezvous {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
 /// A one-time code: 80 random bits as a number and seven words, `7-olive-harbor-…`.
 ///
 /// 80 bits are enough without a password-authenticated exchange: what passes of a code is a hash
@@ -45,6 +58,14 @@ impl Code {
     /// The key of the proofs of who has the code.
     pub(crate) fn key(&self) -> hmac::Key {
         hmac::Key::new(hmac::HMAC_SHA256, &self.0)
+    }
+
+    /// By what both sides find each other at a meeting place, which anybody on the way sees. Who would learn the code from
+    /// it has to guess all of its 80 bits, and the code is good for minutes.
+    pub(crate) fn rendezvous(&self) -> Rendezvous {
+        let tag = hmac::sign(&self.key(), RENDEZVOUS);
+        let bytes = tag.as_ref().first_chunk();
+        Rendezvous(*bytes.expect("SHA-256 has 32 bytes"))
     }
 
     fn bits(&self) -> u128 {
@@ -166,6 +187,21 @@ mod tests {
                 .collect();
             assert_eq!(short.join("-").parse(), Ok(code.clone()));
             assert_eq!(format!("{code:?}"), "Code(..)");
+        }
+    }
+
+    #[test]
+    fn a_rendezvous_is_of_one_code_and_is_no_part_of_it_and_no_proof() {
+        let code = |byte: u8| Code::new([byte; CODE_BYTES]);
+        let shown = code(7).rendezvous().to_string();
+        assert_eq!(shown.len(), 32);
+        assert_eq!(code(7).rendezvous(), code(7).rendezvous());
+        assert_ne!(code(7).rendezvous(), code(8).rendezvous());
+        assert!(!shown.contains("0707"), "{shown}");
+        let binding = crate::proof::Binding([0; 32]);
+        for claim in [crate::proof::Claim::Joins, crate::proof::Claim::Offers] {
+            let proof = crate::proof::prove(&code(7).key(), claim, &binding);
+            assert_ne!(proof[..16], code(7).rendezvous().0);
         }
     }
 

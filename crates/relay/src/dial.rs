@@ -1,14 +1,16 @@
-//! The way to the other side: TCP, a proxy perhaps, TLS, and the greeting.
+//! The way to the other side, or to where both meet: TCP, a proxy perhaps, TLS, and the greeting.
 
+use crate::code::Rendezvous;
 use crate::error::RelayError;
 use crate::frame::{Frame, FrameError, HELLO_BYTES_MAX, Hello, Welcome};
 use crate::proof::Binding;
 use crate::tls;
 use bytes::BytesMut;
 use net::{NetError, Proxies};
-use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, ClientConfig};
 use socket2::SockRef;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +21,23 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// How long the way there may take, and the answer of the other side.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(15);
+/// What a meeting place says to an offer that waits, `docs/format/relay.md`.
+const WAITS: [u8; 6] = [20, 3, 3, 0, 1, 1];
+/// What it says to one that may not begins so, and ends with why.
+const ALERT: u8 = 21;
+const ACCESS_DENIED: u8 = 49;
 /// What the kernel may hold unsent of one connection: what waits behind it waits for no more than this.
 const UNSENT_BYTES: u32 = 256 << 10;
 
-/// Where the other side is, and how it is reached.
+/// A place to dial, and the way out.
 #[derive(Debug, Clone)]
-pub(crate) struct Destination {
+pub struct Destination {
+    /// Its name or address.
     pub host: String,
+    /// Its port.
     pub port: u16,
+    /// The way out.
     pub proxies: Proxies,
-    pub config: Arc<ClientConfig>,
 }
 
 /// A connection that TLS is on, and what binds proofs to it.
@@ -46,8 +55,16 @@ impl Destination {
         }
     }
 
-    /// Connects.
-    pub(crate) async fn dial(&self) -> Result<Dialled, RelayError> {
+    /// Connects to a relay.
+    pub(crate) async fn dial(&self, config: &Arc<ClientConfig>) -> Result<Dialled, RelayError> {
+        self.in_time(self.connect(config)).await
+    }
+
+    /// Gives up what takes too long.
+    async fn in_time<T>(
+        &self,
+        act: impl Future<Output = Result<T, RelayError>>,
+    ) -> Result<T, RelayError> {
         let late = || {
             RelayError::Unreachable(format!(
                 "{} does not answer in {} s",
@@ -55,14 +72,50 @@ impl Destination {
                 DIAL_TIMEOUT.as_secs()
             ))
         };
-        timeout(DIAL_TIMEOUT, self.connect())
-            .await
-            .map_err(|_| late())?
+        timeout(DIAL_TIMEOUT, act).await.map_err(|_| late())?
     }
 
-    async fn connect(&self) -> Result<Dialled, RelayError> {
-        let name = ServerName::try_from(self.host.clone())
-            .map_err(|_| RelayError::Usage(format!("{:?} is no name of a host", self.host)))?;
+    /// Waits at a meeting place: what is returned is a connection that whoever has that rendezvous comes by.
+    pub(crate) async fn wait(&self, rendezvous: Rendezvous) -> Result<TcpStream, RelayError> {
+        self.in_time(async {
+            let hello = tls::waiting(self.name()?, rendezvous)
+                .map_err(|error| RelayError::System(format!("TLS: {error}")))?;
+            let gone = |error: io::Error| RelayError::Unreachable(format!("{self}: {error}"));
+            let mut socket = self.reach().await?;
+            socket.write_all(&hello).await.map_err(gone)?;
+            let mut answer = [0; 6];
+            socket.read_exact(&mut answer).await.map_err(gone)?;
+            match answer {
+                WAITS => Ok(socket),
+                [ALERT, ..] => {
+                    let why = socket.read_u8().await.map_err(gone)?;
+                    Err(self.refuses(why))
+                }
+                _ => Err(self.refuses(0)),
+            }
+        })
+        .await
+    }
+
+    /// What an alert of a meeting place means.
+    fn refuses(&self, alert: u8) -> RelayError {
+        match alert {
+            ACCESS_DENIED => RelayError::Protocol(format!(
+                "{self} lets relays meet, but none wait that comes from here (its --meet)"
+            )),
+            _ => RelayError::Protocol(format!(
+                "{self} is no gateway that lets relays meet (thalweg gateway --meet)"
+            )),
+        }
+    }
+
+    fn name(&self) -> Result<ServerName<'static>, RelayError> {
+        ServerName::try_from(self.host.clone())
+            .map_err(|_| RelayError::Usage(format!("{:?} is no name of a host", self.host)))
+    }
+
+    /// A connection, through the site's proxy if there is one.
+    async fn reach(&self) -> Result<TcpStream, RelayError> {
         let usage = |error: NetError| RelayError::Usage(error.to_string());
         let proxy = self
             .proxies
@@ -79,14 +132,36 @@ impl Destination {
             let heard = ask_proxy(&mut socket, &request, |answer| proxy.read_answer(answer)).await;
             heard.map_err(RelayError::Unreachable)?;
         }
-        let stream = TlsConnector::from(self.config.clone())
-            .connect(name, socket)
-            .await
-            .map_err(|error| {
-                RelayError::Protocol(format!("{authority}: no TLS with a relay: {error}"))
-            })?;
+        Ok(socket)
+    }
+
+    async fn connect(&self, config: &Arc<ClientConfig>) -> Result<Dialled, RelayError> {
+        let name = self.name()?;
+        let socket = self.reach().await?;
+        let stream = TlsConnector::from(config.clone()).connect(name, socket);
+        let stream = stream.await.map_err(|error| self.no_tls(&error))?;
         let binding = tls::binding(stream.get_ref().1)?;
         Ok(Dialled { stream, binding })
+    }
+}
+
+impl Destination {
+    fn no_tls(&self, error: &io::Error) -> RelayError {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+        match inner {
+            Some(rustls::Error::AlertReceived(AlertDescription::UnrecognisedName)) => {
+                RelayError::Unreachable(format!(
+                    "nobody waits at {self} with this code: the offer is over, or has not come there yet"
+                ))
+            }
+            _ => RelayError::Protocol(format!("{self}: no TLS with a relay: {error}")),
+        }
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.authority())
     }
 }
 

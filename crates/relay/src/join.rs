@@ -10,7 +10,7 @@ use crate::session::{Rates, STRIPES_MAX, Session, Side};
 use crate::tls;
 use crate::tunnel::Tunnel;
 use bytes::BytesMut;
-use net::Proxies;
+use rustls::ClientConfig;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,10 +30,8 @@ const ANYWHERE: &str = "127.0.0.1:0";
 pub struct JoinOptions {
     /// What the other side has printed.
     pub code: Code,
-    /// Where it is.
-    pub host: String,
-    /// Its port.
-    pub port: u16,
+    /// Where it is, or where it waits for who joins.
+    pub place: Destination,
     /// What it may open here.
     pub targets: Vec<Target>,
     /// Where its targets are opened here; without any, each at a free port of loopback.
@@ -46,8 +44,6 @@ pub struct JoinOptions {
     pub stripes: Option<u8>,
     /// A file of authorities that its certificate has to be of, besides.
     pub authorities: Option<PathBuf>,
-    /// The way out.
-    pub proxies: Proxies,
 }
 
 /// Joins an offer.
@@ -126,12 +122,9 @@ async fn begin(
     listeners: Listeners,
     shared: Arc<Shared>,
 ) -> Result<impl Future<Output = Result<(), RelayError>> + Send + 'static, RelayError> {
-    let destination = Destination {
-        host: options.host.clone(),
-        port: options.port,
-        proxies: options.proxies.clone(),
-        config: tls::joining(options.authorities.as_deref())?,
-    };
+    let destination = options.place.clone();
+    let rendezvous = options.code.rendezvous();
+    let config = tls::joining(options.authorities.as_deref(), rendezvous)?;
     let targets = by_name(&options.targets)?;
     let asked = options.rate.unwrap_or_default();
     let terms = Terms {
@@ -146,7 +139,7 @@ async fn begin(
         terms,
         targets: targets.keys().cloned().collect(),
     };
-    let mut dialled = destination.dial().await?;
+    let mut dialled = destination.dial(&config).await?;
     let key = options.code.key();
     let proof = prove(&key, Claim::Joins, &dialled.binding);
     let first = Hello {
@@ -172,6 +165,7 @@ async fn begin(
     });
     let joined = Joined {
         destination,
+        config,
         credential: Credential::new(welcome.session, welcome.secret),
         hello,
         stripes: welcome.terms.stripes.clamp(1, STRIPES_MAX as u8),
@@ -189,6 +183,7 @@ async fn begin(
 
 struct Joined {
     destination: Destination,
+    config: Arc<ClientConfig>,
     credential: Credential,
     /// What it said first, for when it comes again.
     hello: Hello,
@@ -267,7 +262,7 @@ impl Joined {
     }
 
     async fn come_again(&self) -> Result<(Dialled, BytesMut), RelayError> {
-        let mut dialled = self.destination.dial().await?;
+        let mut dialled = self.destination.dial(&self.config).await?;
         let key = self.credential.key();
         let hello = Hello {
             purpose: Purpose::Attach,

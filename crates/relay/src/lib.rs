@@ -29,6 +29,7 @@ mod tunnel;
 pub use account::Account;
 pub use admission::{Admission, Admitted, CODE_LASTS, WRONG_MAX};
 pub use code::{CODE_BYTES, Code, CodeError};
+pub use dial::Destination;
 pub use error::RelayError;
 pub use frame::{
     DATA_BYTES_MAX, Frame, FrameError, HELLO_BYTES_MAX, Hello, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX,
@@ -36,7 +37,7 @@ pub use frame::{
 };
 pub use hub::{Hub, HubOffer};
 pub use join::{JoinOptions, join, join_in_turn};
-pub use offer::{Offer, OfferOptions};
+pub use offer::{Offer, OfferOptions, Way};
 pub use proof::{Binding, Credential, EXPORTER, PROOF_BYTES};
 pub use relay::{Bind, Event, Relay, Stopper, Target};
 pub use session::{

@@ -1,8 +1,8 @@
 //! The side that offers: it listens, and lets one other side in.
 
 use crate::admission::{Admission, Admitted};
-use crate::code::{CODE_BYTES, Code};
-use crate::dial::{read_frame, set_options, write_frame};
+use crate::code::{CODE_BYTES, Code, Rendezvous};
+use crate::dial::{Destination, read_frame, set_options, write_frame};
 use crate::error::RelayError;
 use crate::frame::{Frame, Hello, Purpose, Reason, Refusal, Terms, Welcome};
 use crate::proof::{Binding, Credential};
@@ -27,6 +27,11 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 const STRANGERS_MAX: usize = 64;
 /// Before a wrong code is answered.
 const WRONG_PAUSE: Duration = Duration::from_secs(1);
+/// Between two tries to wait at a meeting place: it doubles up to the last.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_LAST: Duration = Duration::from_secs(5);
+/// How long a connection waits at a meeting place: those that have gone without a word are found out so.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 /// How often time is looked at.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -39,8 +44,8 @@ pub struct OfferOptions {
     pub binds: Vec<Bind>,
     /// Whether those may be addresses that other hosts reach, though nothing is encrypted there.
     pub insecure_listen: bool,
-    /// Where to listen for it.
-    pub listen: String,
+    /// How it comes in.
+    pub way: Way,
     /// The name in the certificate that is made.
     pub name: String,
     /// The most that passes each way, bytes a second.
@@ -53,12 +58,21 @@ pub struct OfferOptions {
     pub certificate: Option<(PathBuf, PathBuf)>,
 }
 
+/// How the other side comes in.
+#[derive(Debug, Clone)]
+pub enum Way {
+    /// By a listener at this address.
+    Listens(String),
+    /// By a gateway that both sides dial.
+    Meets(Destination),
+}
+
 /// An offer that stands.
 pub struct Offer {
     /// What the other side needs, once.
     pub code: Code,
-    /// Where it listens.
-    pub address: SocketAddr,
+    /// Where it listens, if it does.
+    pub address: Option<SocketAddr>,
     /// It runs.
     pub relay: Relay,
 }
@@ -80,11 +94,9 @@ impl Offer {
         let code = Code::new(random::<CODE_BYTES>()?);
         let targets = by_name(&options.targets)?;
         let (relay, shared) = Relay::new()?;
-        let listener = relay.block_on(listen_at(&options.listen))?;
+        let entrance = relay.block_on(Entrance::open(&options.way, &code))?;
         let listeners = relay.block_on(bind_all(&options.binds, options.insecure_listen))?;
-        let address = listener
-            .local_addr()
-            .map_err(|error| RelayError::System(format!("listening: {error}")))?;
+        let address = entrance.address()?;
         let now = Instant::now();
         let admission = Admission::new(code.clone(), now, now + options.lasts);
         let offering = Arc::new(Offering {
@@ -100,7 +112,7 @@ impl Offer {
         relay.run(async move {
             tokio::select! {
                 ended = offering.run() => ended,
-                () = reception.run(listener) => Ok(()),
+                () = reception.receive(entrance) => Ok(()),
             }
         });
         Ok(Self {
@@ -119,6 +131,37 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], RelayError> {
 }
 
 type Listeners = Vec<(Option<String>, TcpListener)>;
+
+/// Where the other side comes in.
+enum Entrance {
+    Listener(TcpListener),
+    /// A place where both meet, and a connection that waits there already.
+    Meeting(Destination, Rendezvous, TcpStream),
+}
+
+impl Entrance {
+    async fn open(way: &Way, code: &Code) -> Result<Self, RelayError> {
+        match way {
+            Way::Listens(address) => listen_at(address).await.map(Self::Listener),
+            Way::Meets(place) => {
+                let rendezvous = code.rendezvous();
+                let first = place.wait(rendezvous).await?;
+                Ok(Self::Meeting(place.clone(), rendezvous, first))
+            }
+        }
+    }
+
+    fn address(&self) -> Result<Option<SocketAddr>, RelayError> {
+        match self {
+            Self::Listener(listener) => {
+                let address = listener.local_addr();
+                let system = |error| RelayError::System(format!("listening: {error}"));
+                address.map(Some).map_err(system)
+            }
+            Self::Meeting(..) => Ok(None),
+        }
+    }
+}
 
 /// One offer, wherever its other side comes in.
 pub(crate) struct Offering {
@@ -153,6 +196,13 @@ pub(crate) struct Reception {
 }
 
 impl Guests {
+    /// Tells who offers, if that is one.
+    fn note(&self, text: String) {
+        if let Self::Alone(offering) = self {
+            offering.shared.events.send(Event::Note(text));
+        }
+    }
+
     fn meant(&self, binding: &Binding, hello: &Hello) -> Option<Arc<Offering>> {
         match self {
             Self::Alone(offering) => Some(offering.clone()),
@@ -169,13 +219,68 @@ impl Guests {
 }
 
 impl Reception {
+    async fn receive(self: Arc<Self>, entrance: Entrance) {
+        match entrance {
+            Entrance::Listener(listener) => self.run(listener).await,
+            Entrance::Meeting(place, rendezvous, first) => {
+                let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+                let first = self
+                    .clone()
+                    .meet(&place, rendezvous, &strangers, Some(first));
+                let second = self.clone().meet(&place, rendezvous, &strangers, None);
+                tokio::join!(first, second);
+            }
+        }
+    }
+
+    /// Waits at a meeting place again and again, and lets in who comes. Two do, so that one waits while the other is met.
+    async fn meet(
+        self: Arc<Self>,
+        place: &Destination,
+        rendezvous: Rendezvous,
+        strangers: &Arc<Semaphore>,
+        mut first: Option<TcpStream>,
+    ) {
+        let mut pause = PAUSE_FIRST;
+        loop {
+            let Ok(permit) = strangers.clone().acquire_owned().await else {
+                return;
+            };
+            let began = Instant::now();
+            let waits = match first.take() {
+                Some(first) => Ok(first),
+                None => place.wait(rendezvous).await,
+            };
+            match waits {
+                Ok(socket) => {
+                    // The place drops who has waited for long, so that no way in between forgets the connection.
+                    if matches!(timeout(WAIT_MAX, socket.peek(&mut [0])).await, Ok(Ok(1))) {
+                        pause = PAUSE_FIRST;
+                        let from = place.to_string();
+                        drop(tokio::spawn(self.clone().serve(socket, from, permit)));
+                        continue;
+                    }
+                }
+                Err(error) => self.guests.note(error.to_string()),
+            }
+            if began.elapsed() > PAUSE_LAST {
+                pause = PAUSE_FIRST;
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_LAST);
+        }
+    }
+
     /// Lets in who comes, for as long as it is polled.
     pub(crate) async fn run(self: Arc<Self>, listener: TcpListener) {
         let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
         loop {
             match listener.accept().await {
                 Ok((socket, from)) => match strangers.clone().try_acquire_owned() {
-                    Ok(permit) => drop(tokio::spawn(self.clone().serve(socket, from, permit))),
+                    Ok(permit) => {
+                        let from = from.to_string();
+                        drop(tokio::spawn(self.clone().serve(socket, from, permit)));
+                    }
                     // Those who are there have their time; this one may come again.
                     Err(_) => drop(socket),
                 },
@@ -184,12 +289,7 @@ impl Reception {
         }
     }
 
-    async fn serve(
-        self: Arc<Self>,
-        socket: TcpStream,
-        from: SocketAddr,
-        permit: OwnedSemaphorePermit,
-    ) {
+    async fn serve(self: Arc<Self>, socket: TcpStream, from: String, permit: OwnedSemaphorePermit) {
         set_options(&socket);
         let greeted = timeout(GREETING_TIMEOUT, self.greeting(socket)).await;
         let Ok(Ok((mut stream, binding, hello, rest))) = greeted else {
@@ -197,7 +297,7 @@ impl Reception {
         };
         let meant = self.guests.meant(&binding, &hello);
         let answer = match &meant {
-            Some(offering) => offering.admit(&binding, &hello, from),
+            Some(offering) => offering.admit(&binding, &hello, &from),
             None => Err(match hello.purpose {
                 Purpose::Join => Refusal::Wrong,
                 Purpose::Attach => Refusal::Unknown,
@@ -301,7 +401,7 @@ impl Offering {
         &self,
         binding: &Binding,
         hello: &Hello,
-        from: SocketAddr,
+        from: &str,
     ) -> Result<(Welcome, Arc<Tunnel>), Refusal> {
         let now = Instant::now();
         let mut admission = self.admission.lock().expect("no holder panics");
@@ -337,7 +437,7 @@ impl Offering {
                 // One code lets one in, so that this is the first time.
                 let _ = self.shared.tunnel.set(tunnel.clone());
                 self.shared.events.send(Event::Joined {
-                    peer: from.to_string(),
+                    peer: from.to_owned(),
                     terms,
                     lasts,
                 });

@@ -1,5 +1,6 @@
 //! TLS 1.3 of a tunnel's connections, and what it gives to both ends.
 
+use crate::code::Rendezvous;
 use crate::error::RelayError;
 use crate::proof::{Binding, EXPORTER};
 use rustls::client::WebPkiServerVerifier;
@@ -9,9 +10,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::NoServerSessionStorage;
 use rustls::{
-    ClientConfig, ConnectionCommon, DigitallySignedStruct, RootCertStore, ServerConfig,
-    SignatureScheme,
+    ClientConfig, ClientConnection, ConnectionCommon, DigitallySignedStruct, RootCertStore,
+    ServerConfig, SignatureScheme,
 };
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -89,8 +91,12 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, RelayError> {
 }
 
 /// What who joins needs. The certificate is verified by the code: both sides prove that they have it on this very
-/// connection. With a file of authorities it is verified by those besides.
-pub(crate) fn joining(authorities: Option<&Path>) -> Result<Arc<ClientConfig>, RelayError> {
+/// connection. With a file of authorities it is verified by those besides. At a meeting place the rendezvous says who is
+/// meant; to a relay it says nothing.
+pub(crate) fn joining(
+    authorities: Option<&Path>,
+    rendezvous: Rendezvous,
+) -> Result<Arc<ClientConfig>, RelayError> {
     let verifier: Arc<dyn ServerCertVerifier> = match authorities {
         None => Arc::new(ByCode),
         Some(path) => {
@@ -111,9 +117,24 @@ pub(crate) fn joining(authorities: Option<&Path>) -> Result<Arc<ClientConfig>, R
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    let joins = format!("thalweg-relay-joins/{rendezvous}");
+    config.alpn_protocols = vec![ALPN.to_vec(), joins.into_bytes()];
     config.resumption = rustls::client::Resumption::disabled();
     Ok(Arc::new(config))
+}
+
+/// What an offer says to a meeting place: the first bytes of a client of TLS, which it becomes none of.
+pub(crate) fn waiting(name: ServerName<'static>, rendezvous: Rendezvous) -> io::Result<Vec<u8>> {
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(io::Error::other)?
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    config.alpn_protocols = vec![format!("thalweg-relay-offers/{rendezvous}").into_bytes()];
+    let mut client = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
+    let mut bytes = Vec::new();
+    client.write_tls(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// What this connection alone has, at both of its ends.

@@ -5,36 +5,11 @@
 mod rig;
 
 use relay::{Code, Event, Refusal, RelayError};
-use rig::{CuttingProxy, Echo, HubSite, Site, connect, offer, until};
+use rig::{
+    CuttingProxy, Echo, HubSite, Site, connect, noise, offer, port_of, there_and_back, until,
+};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-
-fn noise(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut state = seed | 1;
-    let mut all = Vec::with_capacity(bytes);
-    while all.len() < bytes {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        all.extend_from_slice(&state.to_le_bytes());
-    }
-    all.truncate(bytes);
-    all
-}
-
-/// Sends all, closes, and reads what comes back to its end.
-fn there_and_back(mut socket: TcpStream, sent: &[u8]) -> Vec<u8> {
-    let mut writer = socket.try_clone().unwrap();
-    let mut back = Vec::new();
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            writer.write_all(sent).unwrap();
-            writer.shutdown(Shutdown::Write).unwrap();
-        });
-        socket.read_to_end(&mut back).unwrap();
-    });
-    back
-}
 
 #[test]
 fn bytes_pass_both_ways_and_each_way_ends_by_itself() {
@@ -147,7 +122,7 @@ fn a_slow_reader_does_not_stall_the_others() {
 fn streams_live_through_a_cut_and_a_new_one_needs_no_code() {
     let echo = Echo::start();
     let offered = offer(&[("echo", &echo.address)], |_| {});
-    let proxy = CuttingProxy::to(&offered.address.to_string());
+    let proxy = CuttingProxy::to(&offered.address.unwrap().to_string());
     let site = Site::join(offered, proxy.address.port(), |_| {});
     let mut socket = connect(site.at("echo"));
     let sent = noise(3, 8_000_000);
@@ -207,7 +182,7 @@ fn one_listener_has_many_offers_each_by_its_own_code() {
 fn a_code_is_refused_that_is_wrong_or_used() {
     let echo = Echo::start();
     let offered = offer(&[("echo", &echo.address)], |_| {});
-    let port = offered.address.port();
+    let port = port_of(&offered);
     let right = offered.code.clone();
     let wrong = Code::new([9; 10]);
     let refused = rig::try_join(wrong, port, |_| {}).err();
@@ -222,14 +197,14 @@ fn a_code_is_refused_that_is_wrong_or_used() {
 fn who_ends_tls_in_between_is_refused_by_both() {
     let echo = Echo::start();
     let offered = offer(&[("echo", &echo.address)], |_| {});
-    let middle = rig::Middle::to(offered.address.port());
+    let middle = rig::Middle::to(port_of(&offered));
     let refused = rig::try_join(offered.code.clone(), middle.port, |_| {}).err();
     assert_eq!(refused, Some(RelayError::Refused(Refusal::Wrong)));
     // One who would answer as the offer does not have the code either.
     let liar = rig::Middle::that_welcomes();
     let refused = rig::try_join(offered.code.clone(), liar.port, |_| {}).err();
     assert_eq!(refused, Some(RelayError::Impostor));
-    let port = offered.address.port();
+    let port = port_of(&offered);
     let site = Site::join(offered, port, |_| {});
     assert!(there_and_back(connect(site.at("echo")), b"direct") == b"direct");
 }
@@ -240,7 +215,7 @@ fn the_joiner_may_expose_what_the_offerer_binds() {
     let offered = offer(&[], |options| {
         options.binds = vec!["echo=127.0.0.1:0".parse().unwrap()];
     });
-    let port = offered.address.port();
+    let port = port_of(&offered);
     let target = format!("echo={}", echo.address);
     let site = Site::join(offered, port, |options| {
         options.targets = vec![target.parse().unwrap()];
@@ -254,12 +229,12 @@ fn the_joiner_may_expose_what_the_offerer_binds() {
 fn the_way_leads_through_a_proxy() {
     let echo = Echo::start();
     let offered = offer(&[("echo", &echo.address)], |_| {});
-    let proxy = rig::ConnectProxy::start(offered.address.port());
-    let port = offered.address.port();
+    let proxy = rig::ConnectProxy::start(port_of(&offered));
+    let port = port_of(&offered);
     let through = net::Proxies::new(format!("http://jo:secret@{}", proxy.address), "");
     let site = Site::join(offered, port, |options| {
-        options.host = "relay.elsewhere".to_owned();
-        options.proxies = through;
+        options.place.host = "relay.elsewhere".to_owned();
+        options.place.proxies = through;
     });
     assert!(there_and_back(connect(site.at("echo")), b"out") == b"out");
     let asked = proxy.asked();
@@ -275,8 +250,8 @@ fn the_way_leads_through_a_proxy() {
     let refuses = rig::ConnectProxy::that_refuses();
     let through = net::Proxies::new(format!("http://jo:secret@{}", refuses.address), "");
     let refused = rig::try_join(Code::new([1; 10]), port, |options| {
-        options.host = "relay.elsewhere".to_owned();
-        options.proxies = through;
+        options.place.host = "relay.elsewhere".to_owned();
+        options.place.proxies = through;
     });
     let said = refused.err().unwrap().to_string();
     assert!(said.contains("refuses: 403 Forbidden"), "{said}");
@@ -306,7 +281,7 @@ fn either_side_ends_it_for_both() {
 fn strangers_are_closed_and_harm_nobody() {
     let echo = Echo::start();
     let offered = offer(&[("echo", &echo.address)], |_| {});
-    let address = offered.address;
+    let address = offered.address.unwrap();
     let mut strangers: Vec<TcpStream> = (0..20).map(|_| connect(address)).collect();
     for (index, stranger) in strangers.iter_mut().enumerate() {
         // Garbage, half a record, nothing at all.
@@ -335,7 +310,7 @@ fn frames_of_four_gigabytes_are_refused() {
         [&u32::MAX.to_le_bytes()[..], &[17, 0, 0, 0, 2, 0, 0, 0]].concat(),
         noise(77, 600),
     ] {
-        let mut stream = rig::tls_to(offered.address.port());
+        let mut stream = rig::tls_to(port_of(&offered));
         stream.write_all(&frame).unwrap();
         stream.flush().unwrap();
         let mut rest = Vec::new();

@@ -9,7 +9,7 @@ use crate::plain::Plain;
 use crate::session::{Asked, Refused, Role, Serial, Session, Table, Turn};
 use crate::way::{Goal, Way, read_place};
 use net::Proxies;
-use relay::{Code, Hub, HubOffer, JoinOptions, Relay, Target};
+use relay::{Code, Destination, Hub, HubOffer, JoinOptions, Relay, Target};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener as Bound};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -483,15 +483,17 @@ impl Face {
     ) -> Result<Relay, Failed> {
         let options = JoinOptions {
             code,
-            host,
-            port,
+            place: Destination {
+                host,
+                port,
+                proxies: Proxies::from_environment(),
+            },
             targets: Vec::new(),
             binds: Vec::new(),
             insecure_listen: false,
             rate,
             stripes: None,
             authorities: None,
-            proxies: Proxies::from_environment(),
         };
         let joined = relay::join_in_turn(options, listeners).await;
         joined.map_err(|error| Failed(Status::Unavailable, error.to_string()))

@@ -74,6 +74,7 @@ impl Rig {
             domain: DOMAIN.to_owned(),
             dialled: None,
             mode: Mode::Pass,
+            meetings: None,
             certificate: None,
             launch: Launch {
                 program: vec![script.display().to_string()],

@@ -1,9 +1,11 @@
 //! Programs, proxies and relays, on free ports of loopback.
 
+#![allow(dead_code, reason = "not every test uses all of it")]
+
 use bytes::BytesMut;
 use relay::{
-    Account, Code, Event, Frame, Hub, HubOffer, JoinOptions, Offer, OfferOptions, Relay,
-    RelayError, Terms, Welcome, join,
+    Account, Code, Destination, Event, Frame, Hub, HubOffer, JoinOptions, Offer, OfferOptions,
+    Relay, RelayError, Terms, Way, Welcome, join,
 };
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
@@ -37,6 +39,34 @@ pub fn until<T>(ask: impl Fn() -> Option<T>) -> T {
         assert!(std::time::Instant::now() < deadline, "it does not come");
         std::thread::yield_now();
     }
+}
+
+/// Bytes that look like any, the same for a seed.
+pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut all = Vec::with_capacity(bytes);
+    while all.len() < bytes {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        all.extend_from_slice(&state.to_le_bytes());
+    }
+    all.truncate(bytes);
+    all
+}
+
+/// Sends all, closes, and reads what comes back to its end.
+pub fn there_and_back(mut socket: TcpStream, sent: &[u8]) -> Vec<u8> {
+    let mut writer = socket.try_clone().unwrap();
+    let mut back = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            writer.write_all(sent).unwrap();
+            writer.shutdown(Shutdown::Write).unwrap();
+        });
+        socket.read_to_end(&mut back).unwrap();
+    });
+    back
 }
 
 /// A program that sends back what it gets, and ends when that ends.
@@ -161,6 +191,13 @@ pub struct Site {
 }
 
 pub fn offer(targets: &[(&str, &str)], set: impl FnOnce(&mut OfferOptions)) -> Offer {
+    try_offer(targets, set).unwrap()
+}
+
+pub fn try_offer(
+    targets: &[(&str, &str)],
+    set: impl FnOnce(&mut OfferOptions),
+) -> Result<Offer, RelayError> {
     let targets = targets
         .iter()
         .map(|(name, address)| format!("{name}={address}").parse().unwrap());
@@ -168,7 +205,7 @@ pub fn offer(targets: &[(&str, &str)], set: impl FnOnce(&mut OfferOptions)) -> O
         targets: targets.collect(),
         binds: Vec::new(),
         insecure_listen: false,
-        listen: "127.0.0.1:0".to_owned(),
+        way: Way::Listens("127.0.0.1:0".to_owned()),
         name: "localhost".to_owned(),
         rate: None,
         stripes: 4,
@@ -176,7 +213,21 @@ pub fn offer(targets: &[(&str, &str)], set: impl FnOnce(&mut OfferOptions)) -> O
         certificate: None,
     };
     set(&mut options);
-    Offer::start(options).unwrap()
+    Offer::start(options)
+}
+
+/// A place of this host.
+pub fn place(port: u16) -> Destination {
+    Destination {
+        host: "127.0.0.1".to_owned(),
+        port,
+        proxies: net::Proxies::default(),
+    }
+}
+
+/// The port that an offer listens at.
+pub fn port_of(offer: &Offer) -> u16 {
+    offer.address.expect("it listens").port()
 }
 
 pub fn try_join(
@@ -186,15 +237,13 @@ pub fn try_join(
 ) -> Result<Relay, RelayError> {
     let mut options = JoinOptions {
         code,
-        host: "127.0.0.1".to_owned(),
-        port,
+        place: place(port),
         targets: Vec::new(),
         binds: Vec::new(),
         insecure_listen: false,
         rate: None,
         stripes: None,
         authorities: None,
-        proxies: net::Proxies::default(),
     };
     set(&mut options);
     join(options)
@@ -203,7 +252,7 @@ pub fn try_join(
 impl Site {
     pub fn pair(targets: &[(&str, &str)]) -> Self {
         let offered = offer(targets, |_| {});
-        let port = offered.address.port();
+        let port = port_of(&offered);
         Self::join(offered, port, |_| {})
     }
 
@@ -227,7 +276,8 @@ fn carry(mut from: TcpStream, mut to: TcpStream) {
     let _ = from.shutdown(Shutdown::Both);
 }
 
-fn splice(one: TcpStream, other: TcpStream) {
+/// Passes bytes both ways.
+pub fn splice(one: TcpStream, other: TcpStream) {
     let (a, b) = (one.try_clone().unwrap(), other.try_clone().unwrap());
     std::thread::spawn(move || carry(one, other));
     std::thread::spawn(move || carry(b, a));
@@ -316,7 +366,11 @@ const ALPN: &[u8] = b"thalweg-relay/1";
 
 /// A connection of TLS to a relay, by somebody who takes any certificate.
 pub fn tls_to(port: u16) -> StreamOwned<ClientConnection, TcpStream> {
-    let socket = connect((Ipv4Addr::LOCALHOST, port).into());
+    tls_on(connect((Ipv4Addr::LOCALHOST, port).into()))
+}
+
+/// The same on a connection that is there.
+pub fn tls_on(socket: TcpStream) -> StreamOwned<ClientConnection, TcpStream> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -330,6 +384,37 @@ pub fn tls_to(port: u16) -> StreamOwned<ClientConnection, TcpStream> {
         ClientConnection::new(Arc::new(config), name).unwrap(),
         socket,
     )
+}
+
+/// The first bytes of a client of TLS that speaks that protocol.
+pub fn hello_that_speaks(protocol: &str) -> Vec<u8> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut bytes = Vec::new();
+    client.write_tls(&mut bytes).unwrap();
+    bytes
+}
+
+/// TLS of somebody with a certificate of their own.
+pub fn server_config() -> Arc<rustls::ServerConfig> {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Arc::new(config)
 }
 
 /// Somebody who ends TLS with a certificate of their own.
@@ -372,17 +457,7 @@ impl Middle {
     }
 
     fn new(answer: impl Fn(&[u8]) -> Vec<u8> + Send + 'static) -> Self {
-        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-        let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)
-            .unwrap();
-        config.alpn_protocols = vec![ALPN.to_vec()];
-        let config = Arc::new(config);
+        let config = server_config();
         let (listener, address) = listener();
         std::thread::spawn(move || {
             for socket in listener.incoming().map_while(Result::ok) {

@@ -13,7 +13,7 @@ use crate::failure::{About, Code, Failure};
 use crate::interrupt::on_interrupt;
 use args::{JoinArgs, OfferArgs};
 use place::Place;
-use relay::{JoinOptions, Offer, OfferOptions, Relay, RelayError};
+use relay::{Destination, JoinOptions, Offer, OfferOptions, Relay, RelayError, Way};
 use report::Report;
 use std::io::BufRead;
 
@@ -28,16 +28,19 @@ pub fn run(command: RelayCommand) -> Result<(), Failure> {
 }
 
 fn offer(args: OfferArgs) -> Result<(), Failure> {
-    let name = match &args.name {
-        Some(name) => name.clone(),
-        None => host_name(),
+    let (way, mut place) = match args.meet {
+        Some(place) => (Way::Meets(destination(&place)), place),
+        None => {
+            let name = args.name.clone().unwrap_or_else(host_name);
+            let place = name.parse().about_usage("--name")?;
+            (Way::Listens(args.listen.clone()), place)
+        }
     };
-    let mut place: Place = name.parse().about_usage("--name")?;
     let offer = Offer::start(OfferOptions {
         targets: args.targets.clone(),
         binds: args.both.bind.clone(),
         insecure_listen: args.both.insecure_listen,
-        listen: args.listen.clone(),
+        way,
         name: place.host.clone(),
         rate: args.both.rate,
         stripes: args.streams,
@@ -45,11 +48,20 @@ fn offer(args: OfferArgs) -> Result<(), Failure> {
         certificate: args.tls_cert.zip(args.tls_key),
     });
     let offer = offer.map_err(|error| failure("offer", &error))?;
-    place.port = place.port.or(Some(offer.address.port()));
+    let own = offer.address.map(|address| address.port());
+    place.port = place.port.or(own);
     let mut report = Report::new(args.both.json);
     let join = format!("{}@{place}", offer.code.to_text());
     report.offered(&join, offer.address, &args.targets)?;
     follow("offer", &offer.relay, report)
+}
+
+fn destination(place: &Place) -> Destination {
+    Destination {
+        host: place.host.clone(),
+        port: place.port(),
+        proxies: net::Proxies::from_environment(),
+    }
 }
 
 fn join(args: JoinArgs) -> Result<(), Failure> {
@@ -73,15 +85,13 @@ fn join(args: JoinArgs) -> Result<(), Failure> {
         code: code
             .parse()
             .map_err(|error| Failure::usage("join", error))?,
-        host: place.host.clone(),
-        port: place.port(),
+        place: destination(&place),
         targets: args.expose,
         binds: args.both.bind,
         insecure_listen: args.both.insecure_listen,
         rate: args.both.rate,
         stripes: args.streams,
         authorities: args.ca,
-        proxies: net::Proxies::from_environment(),
     });
     let relay = relay.map_err(|error| failure(&place.to_string(), &error))?;
     follow("join", &relay, Report::new(args.both.json))

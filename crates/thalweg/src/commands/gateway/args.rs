@@ -2,10 +2,12 @@
 
 use crate::connection::seconds;
 use crate::failure::Failure;
+use access::Network;
 use clap::Args;
-use gateway::{Launch, Limits, Mode, Options, Report, SiteFiles};
+use gateway::{Launch, Limits, Meetings, Mode, Options, Report, SiteFiles};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 /// What `thalweg gateway` takes.
@@ -52,6 +54,10 @@ pub struct GatewayArgs {
     /// Let instances go on when the gateway ends in order, for the next one to take up
     #[arg(long)]
     leave_instances: bool,
+    /// Let relays of two sites meet here (thalweg relay offer --meet): those that offer come from this network, as in
+    /// 10.1.0.0/16, or from anywhere with `any`; may be given several times [default: none may]
+    #[arg(long, value_name = "NETWORK")]
+    meet: Vec<Meet>,
     /// Print the line that tells that it is ready as JSON
     #[arg(long)]
     pub json: bool,
@@ -82,6 +88,9 @@ struct Bounds {
     /// never]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     rest_after: Option<f64>,
+    /// Pairs of relays that meet, with --meet
+    #[arg(long, value_name = "COUNT", default_value_t = Limits::default().meetings_max)]
+    meetings_max: usize,
     /// Instances
     #[arg(long, value_name = "COUNT", default_value_t = Limits::default().instances_max)]
     instances_max: usize,
@@ -115,6 +124,7 @@ impl GatewayArgs {
                 true => Mode::End,
                 false => Mode::Pass,
             },
+            meetings: meetings(&self.meet),
             certificate: certificate.map(|(certificate, key)| SiteFiles { certificate, key }),
             launch: Launch {
                 program: vec![program.to_owned(), "serve".to_owned()],
@@ -140,6 +150,7 @@ impl Bounds {
             hello: time(self.hello_timeout),
             idle: time(self.idle_timeout).min(YEAR),
             wait: time(self.wait).min(YEAR),
+            meetings_max: self.meetings_max,
             instances_max: self.instances_max,
             project_instances_max: self.project_instances_max,
             cpus_max: self.cpus_max,
@@ -152,6 +163,36 @@ impl Bounds {
 
 /// Clocks count no further than some centuries.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Where relays come from that may wait for others.
+#[derive(Debug, Clone)]
+enum Meet {
+    Any,
+    From(Network),
+}
+
+impl FromStr for Meet {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "any" => Ok(Self::Any),
+            network => network.parse().map(Self::From),
+        }
+    }
+}
+
+fn meetings(meet: &[Meet]) -> Option<Meetings> {
+    let network = |meet: &Meet| match meet {
+        Meet::Any => None,
+        Meet::From(network) => Some(*network),
+    };
+    let networks: Option<Vec<Network>> = meet.iter().map(network).collect();
+    match networks {
+        None => Some(Meetings::OfAnybody),
+        Some(networks) => (!networks.is_empty()).then_some(Meetings::Of(networks)),
+    }
+}
 
 fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()

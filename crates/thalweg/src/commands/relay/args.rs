@@ -1,5 +1,6 @@
 //! The arguments of `thalweg relay`.
 
+use super::place::Place;
 use super::scistream::ScistreamArgs;
 use crate::commands::token::length;
 use crate::connection::Connection;
@@ -12,13 +13,14 @@ use std::time::Duration;
 pub enum RelayCommand {
     /// Offer targets of this site to one other site, and print the code that it joins with
     ///
-    /// Listens at one port, with TLS. The code is good for 10 minutes and for who comes first; from
+    /// Listens at one port, with TLS, or dials a gateway at which both sides meet (--meet). The code is good for 10 minutes and for who comes first; from
     /// then on both sides know each other for as long as the offer lasts, also after a cut. Targets are
     /// named here, and the other site can reach no other address. Stays in the foreground; Ctrl-C ends it.
     Offer(OfferArgs),
     /// Join what another site offers, and open its targets as addresses of this host
     ///
-    /// Dials out, one port, with TLS, through the proxy of HTTPS_PROXY where there is one. Each target that the
+    /// Dials out, one port, with TLS, through the proxy of HTTPS_PROXY where there is one: to the offer, or to the gateway that
+    /// it waits at. Each target that the
     /// other site offers gets an address here, which is printed. After a cut it dials again by itself for as long as the
     /// offer lasts. Stays in the foreground; Ctrl-C ends it.
     Join(JoinArgs),
@@ -114,6 +116,9 @@ pub struct OfferArgs {
     /// Where to listen for the other site
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:443")]
     pub listen: String,
+    /// A gateway that both sites reach, where the two relays meet (thalweg gateway --meet): nothing listens here then
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["listen", "name", "tls_cert"])]
+    pub meet: Option<Place>,
     /// The name or address of this host as the other site reaches it, with a port if that is another one
     /// [default: this host's name]
     #[arg(long, value_name = "HOST")]

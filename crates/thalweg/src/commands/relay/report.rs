@@ -46,18 +46,23 @@ impl Report {
     pub fn offered(
         &mut self,
         join: &str,
-        address: SocketAddr,
+        address: Option<SocketAddr>,
         targets: &[Target],
     ) -> Result<(), Failure> {
         if !self.json {
             for target in targets {
                 output::report(&format!("offers {} ({})", target.name, target.address));
             }
+            let way = match address {
+                Some(address) => format!("listens at {address}"),
+                None => "waits at the gateway".to_owned(),
+            };
             output::report(&format!(
-                "listens at {address}; the code is good for 10 minutes, once. At the other site:"
+                "{way}; the code is good for 10 minutes, once. At the other site:"
             ));
         }
-        let value = json!({"event": "offered", "join": join, "address": address.to_string()});
+        let address = address.map(|address| address.to_string());
+        let value = json!({"event": "offered", "join": join, "address": address});
         self.say(&value, &format!("thalweg relay join {join}"))
     }
 
