@@ -160,6 +160,11 @@ const RULES: &[Rule] = &[
         because: "another protocol's calls set up tunnels of the relay, and nothing else",
     },
     Rule {
+        room: "workload",
+        imports: &["faults"],
+        because: "an experiment is the same whatever carries its messages, so it knows nothing of ours",
+    },
+    Rule {
         room: "sim",
         imports: &[
             "wire", "memory", "topic", "access", "log", "net", "fabric", "broker", "client",
@@ -181,7 +186,7 @@ const UNSAFE: [&str; 5] = ["memory", "fabric", "plugin", "ffi", "python"];
 
 /// Rooms of plain state: no sockets, files, clocks or tasks. They are told the
 /// time and handed the bytes, which is what lets one seed play a whole day.
-const PURE: [&str; 5] = ["wire", "topic", "access", "amqp", "broker"];
+const PURE: [&str; 6] = ["wire", "topic", "access", "amqp", "broker", "workload"];
 
 /// Crates that bring what a pure room must not have.
 const IMPURE_CRATES: [&str; 9] = [

@@ -1,0 +1,266 @@
+//! The result of a run, from its members' reports.
+
+use crate::account::{Account, Counts, SentBy};
+use crate::architecture::Architecture;
+use crate::barrier::Absent;
+use crate::faults::{Fault, planted};
+use crate::latency::{Latency, Percentiles};
+use crate::pace::{Loop, Rate};
+use crate::pattern::Pattern;
+use crate::report::{ConsumerReport, ProducerReport, Report};
+use crate::scenario::{Backend, Run, Scenario};
+use crate::settings::Settings;
+use crate::shape::Shape;
+use crate::window::{Spread, Throughput, per_second};
+use serde::{Deserialize, Serialize};
+
+/// CPU seconds, which the runner reads from the operating system.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cpu {
+    /// The server's.
+    pub server: f64,
+    /// All proxies'.
+    pub proxies: f64,
+    /// All producers' and consumers'.
+    pub clients: f64,
+}
+
+/// The result of a run. `docs` of a field say how it is computed; the JSON has the same names.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunResult {
+    /// The version of this format.
+    pub format: u64,
+    /// The scenario's name.
+    pub name: String,
+    /// Who carried messages.
+    pub backend: Backend,
+    /// Whether connections were encrypted.
+    pub tls: bool,
+    /// What stood between.
+    pub architecture: Architecture,
+    /// Who got which message.
+    pub pattern: Pattern,
+    /// What messages looked like.
+    pub workload: Shape,
+    /// Producers.
+    pub producers: u64,
+    /// Consumers.
+    pub consumers: u64,
+    /// Which repetition, from 0.
+    pub repetition: u64,
+    /// How fast producers might be.
+    pub rate: Rate,
+    /// What they waited for.
+    #[serde(rename = "loop")]
+    pub pacing: Loop,
+    /// What the backend was asked for.
+    pub settings: Settings,
+    /// What was done on purpose.
+    pub faults: Vec<String>,
+    /// Whose figures are not in it, and why.
+    pub missing: Vec<String>,
+    /// Messages sent, each once.
+    pub sent: u64,
+    /// Messages that the backend has taken.
+    pub confirmed: u64,
+    /// What came. In a broadcast, of all consumers together.
+    pub received: Counts,
+    /// The sum of each consumer's own rate over its own window: as published. It can exceed what a line carries.
+    pub sum_of_windows: Option<Throughput>,
+    /// Messages that came, each once for each consumer that was to have it, from the first send to the last receipt.
+    pub wall: Option<Throughput>,
+    /// That time.
+    pub wall_ns: Option<u64>,
+    /// Consumers' own rates.
+    pub rate_spread: Option<Spread>,
+    /// Consumers' messages.
+    pub message_spread: Option<Spread>,
+    /// The longest time in which some consumer, between two messages, got none.
+    pub silence_ns: u64,
+    /// Replies that did not come.
+    pub unanswered: u64,
+    /// From sending to the reply.
+    pub rtt: Option<Percentiles>,
+    /// From when a message was due to the reply: coordinated omission is accounted for.
+    pub rtt_from_due: Option<Percentiles>,
+    /// CPU seconds a gigabyte (10^9) that came.
+    pub cpu_seconds_per_gigabyte: Option<Cpu>,
+}
+
+/// The version of results.
+pub const FORMAT: u64 = 1;
+
+impl RunResult {
+    /// From the reports of all members but those who are missing, in any order.
+    pub fn new(
+        scenario: &Scenario,
+        run: Run,
+        reports: &[Report],
+        missing: &[Absent],
+        cpu: Option<Cpu>,
+    ) -> Self {
+        let consumers = sorted(reports, consumer_of, |report| report.consumer);
+        let producers = sorted(reports, producer_of, |report| report.producer);
+        let received = received(scenario.pattern, &consumers, &producers);
+        let sent: u64 = producers.iter().map(|report| report.sent).sum();
+        let copies = scenario.pattern.copies(run.consumers);
+        let replies: u64 = producers.iter().map(|report| report.replies).sum();
+        let rates: Vec<f64> = consumers
+            .iter()
+            .filter_map(|report| report.window.rate())
+            .collect();
+        let messages: Vec<f64> = consumers
+            .iter()
+            .map(|report| report.window.messages as f64)
+            .collect();
+        let wall_ns = wall_ns(&consumers, &producers);
+        let wall = wall_ns.and_then(|ns| per_second(received.distinct, ns));
+        let throughput = |rate| throughput(rate, &scenario.shape);
+        let gigabytes = received.deliveries as f64 * scenario.shape.message_bytes as f64 / 1e9;
+        Self {
+            format: FORMAT,
+            name: scenario.name.clone(),
+            backend: scenario.backend,
+            tls: scenario.tls,
+            architecture: scenario.architecture,
+            pattern: scenario.pattern,
+            workload: scenario.shape.clone(),
+            producers: run.producers,
+            consumers: run.consumers,
+            repetition: run.repetition,
+            rate: scenario.rate,
+            pacing: scenario.pacing,
+            settings: scenario.settings,
+            faults: scenario
+                .disruptions
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            missing: missing
+                .iter()
+                .map(|one| format!("{}: {}", one.member, one.why))
+                .collect(),
+            sent,
+            confirmed: producers
+                .iter()
+                .map(|report| report.confirmed.count())
+                .sum(),
+            sum_of_windows: (!rates.is_empty()).then(|| throughput(rates.iter().sum())),
+            wall: wall.map(throughput),
+            wall_ns,
+            rate_spread: Spread::of(&rates),
+            message_spread: Spread::of(&messages),
+            silence_ns: consumers
+                .iter()
+                .map(|report| report.window.silence_ns)
+                .max()
+                .unwrap_or(0),
+            unanswered: match scenario.pattern.has_replies() {
+                true => (sent * copies).saturating_sub(replies),
+                false => 0,
+            },
+            rtt: all(producers.iter().map(|report| &report.service)).percentiles(),
+            rtt_from_due: all(producers
+                .iter()
+                .filter_map(|report| report.response.as_ref()))
+            .percentiles(),
+            cpu_seconds_per_gigabyte: cpu.filter(|_| gigabytes > 0.0).map(|cpu| Cpu {
+                server: cpu.server / gigabytes,
+                proxies: cpu.proxies / gigabytes,
+                clients: cpu.clients / gigabytes,
+            }),
+            received,
+        }
+    }
+
+    /// As JSON that people can read too.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("results have text keys alone")
+    }
+}
+
+fn consumer_of(report: &Report) -> Option<&ConsumerReport> {
+    match report {
+        Report::Consumer(report) => Some(report),
+        Report::Producer(_) => None,
+    }
+}
+
+fn producer_of(report: &Report) -> Option<&ProducerReport> {
+    match report {
+        Report::Producer(report) => Some(&**report),
+        Report::Consumer(_) => None,
+    }
+}
+
+/// The reports of a role, by number: sums of fractions are the same in any order of arrival.
+fn sorted<T>(
+    reports: &[Report],
+    of_role: impl Fn(&Report) -> Option<&T>,
+    number: impl Fn(&T) -> u64,
+) -> Vec<&T> {
+    let mut found: Vec<&T> = reports.iter().filter_map(of_role).collect();
+    found.sort_by_key(|report| number(report));
+    found
+}
+
+/// What came to all consumers.
+fn received(
+    pattern: Pattern,
+    consumers: &[&ConsumerReport],
+    producers: &[&ProducerReport],
+) -> Counts {
+    let sent: Vec<SentBy<'_>> = producers
+        .iter()
+        .map(|report| SentBy {
+            producer: report.producer,
+            sent: report.sent,
+            confirmed: &report.confirmed,
+        })
+        .collect();
+    if pattern.is_broadcast() || planted(Fault::SumOverConsumers) {
+        let mut counts = Counts::default();
+        for report in consumers {
+            counts.add(&report.account.counts(&sent));
+        }
+        return counts;
+    }
+    let mut accounts = consumers.iter().map(|report| &report.account);
+    let mut shared = match accounts.next() {
+        Some(first) => first.clone(),
+        None => Account::new(0, 0),
+    };
+    for account in accounts {
+        shared.unite(account);
+    }
+    shared.counts(&sent)
+}
+
+/// From the first send to the last receipt. All clocks are one, or agree: that is the runner's to see to.
+fn wall_ns(consumers: &[&ConsumerReport], producers: &[&ProducerReport]) -> Option<u64> {
+    let sent = producers.iter().filter_map(|report| report.window.span_ns);
+    let came = consumers.iter().filter_map(|report| report.window.span_ns);
+    let first = match planted(Fault::WallFromReceipt) {
+        true => came.clone().map(|(first, _)| first).min()?,
+        false => sent.map(|(first, _)| first).min()?,
+    };
+    came.map(|(_, last)| last).max()?.checked_sub(first)
+}
+
+fn throughput(messages_per_second: f64, shape: &Shape) -> Throughput {
+    Throughput {
+        messages_per_second,
+        events_per_second: messages_per_second * shape.events_per_message as f64,
+        bytes_per_second: messages_per_second * shape.message_bytes as f64,
+    }
+}
+
+fn all<'a>(distributions: impl Iterator<Item = &'a Latency>) -> Latency {
+    let mut all = Latency::new();
+    for one in distributions {
+        all.add(one);
+    }
+    all
+}
