@@ -4,6 +4,7 @@ use crate::code::Code;
 use crate::dial::{Destination, Dialled, greet};
 use crate::error::RelayError;
 use crate::frame::{Hello, Purpose, Reason, Refusal, Terms};
+use crate::memory::Memory;
 use crate::proof::{Claim, Credential, prove, verify};
 use crate::relay::{Bind, Event, Relay, Shared, Target, bind_all, by_name, listen_at, open};
 use crate::session::{Rates, STRIPES_MAX, Session, Side};
@@ -173,7 +174,7 @@ async fn begin(
         shared,
     };
     Ok(async move {
-        let session = Session::new(Side::Joined, rates, now);
+        let session = Session::new(Side::Joined, rates, &Memory::of_process(), now);
         let tunnel = Tunnel::new(session, targets, joined.shared.events.clone());
         let _ = joined.shared.tunnel.set(tunnel.clone());
         open(&tunnel, listeners, &welcome.targets, &joined.shared.events);

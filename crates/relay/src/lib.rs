@@ -17,6 +17,7 @@ mod faults;
 mod frame;
 mod hub;
 mod join;
+mod memory;
 mod offer;
 mod proof;
 mod receiving;
@@ -37,6 +38,7 @@ pub use frame::{
 };
 pub use hub::{Hub, HubOffer};
 pub use join::{JoinOptions, join, join_in_turn};
+pub use memory::Memory;
 pub use offer::{Offer, OfferOptions, Way};
 pub use proof::{Binding, Credential, EXPORTER, PROOF_BYTES};
 pub use relay::{Bind, Event, Relay, Stopper, Target};

@@ -5,6 +5,7 @@ use crate::code::{CODE_BYTES, Code, Rendezvous};
 use crate::dial::{Destination, read_frame, set_options, write_frame};
 use crate::error::RelayError;
 use crate::frame::{Frame, Hello, Purpose, Reason, Refusal, Terms, Welcome};
+use crate::memory::Memory;
 use crate::proof::{Binding, Credential};
 use crate::relay::{Bind, Event, Relay, Shared, Target, bind_all, by_name, listen_at, open};
 use crate::session::{Rates, STRIPES_MAX, Session, Side, lower};
@@ -432,7 +433,7 @@ impl Offering {
                     sends: (terms.rate_down > 0).then_some(terms.rate_down),
                     takes: (terms.rate_up > 0).then_some(terms.rate_up),
                 };
-                let session = Session::new(Side::Offered, rates, now);
+                let session = Session::new(Side::Offered, rates, &Memory::of_process(), now);
                 let tunnel = Tunnel::new(session, self.targets.clone(), self.shared.events.clone());
                 // One code lets one in, so that this is the first time.
                 let _ = self.shared.tunnel.set(tunnel.clone());

@@ -215,8 +215,8 @@ impl Receiving {
         (self.said, self.limit, grown)
     }
 
-    /// Bytes that it was granted at once.
-    pub(crate) fn window(&self) -> u64 {
-        self.window
+    /// By how much its window has grown.
+    pub(crate) fn grown(&self) -> u64 {
+        self.window - WINDOW_BYTES
     }
 }

@@ -1,5 +1,6 @@
 //! One direction of a stream, as its sender keeps it: what waits, what is on its way, what has arrived.
 
+use crate::faults::{Fault, planted};
 use crate::frame::{Frame, StreamId};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -91,9 +92,26 @@ impl Sending {
         self.queued
     }
 
+    /// Bytes that wait, of a stream of which the other side takes some.
+    pub(crate) fn flowing(&self) -> usize {
+        match self.is_granted() || planted(Fault::CountsBlocked) {
+            true => self.queued,
+            false => 0,
+        }
+    }
+
+    /// Bytes that are here: those that wait, and those that may have to be sent again.
+    pub(crate) fn held(&self) -> u64 {
+        self.queued as u64 + (self.next - self.arrived)
+    }
+
+    fn is_granted(&self) -> bool {
+        self.next < self.limit && self.next - self.arrived < KEPT_BYTES_MAX
+    }
+
     /// Whether something may be sent now.
     pub(crate) fn is_ready(&self) -> bool {
-        let has_room = self.next < self.limit && self.next - self.arrived < KEPT_BYTES_MAX;
+        let has_room = self.is_granted();
         !self.again.is_empty() || !self.queue.is_empty() && has_room || self.says_end()
     }
 
@@ -199,6 +217,7 @@ impl Sending {
     pub(crate) fn settle(&mut self) -> bool {
         if self.was_said {
             self.end = End::Known;
+            self.arrived = self.next;
             self.again.clear();
             self.kept.clear();
         }

@@ -11,7 +11,8 @@
 use crate::account::Account;
 use crate::faults::{Fault, planted};
 use crate::frame::{DATA_BYTES_MAX, Frame, Reason, StreamId};
-use crate::receiving::{Found, Receiving, WINDOW_BYTES};
+use crate::memory::{Memory, Shares};
+use crate::receiving::{Found, Receiving, WINDOW_BYTES, WINDOW_BYTES_MAX};
 use crate::sending::Sending;
 use bytes::Bytes;
 use net::Bucket;
@@ -23,15 +24,15 @@ use std::time::{Duration, Instant};
 pub const STRIPES_MAX: usize = 16;
 /// Streams of a session at once.
 pub const STREAMS_MAX: usize = 1024;
+/// So many it may have, however many others have.
+const STREAMS_ALWAYS: usize = 4;
 /// How often each side is heard on each connection, at least.
 pub const PING_EVERY: Duration = Duration::from_secs(10);
 /// After so long without a sign the other side is taken to be gone.
 pub const SILENT_MAX: Duration = Duration::from_secs(20);
-/// The most that all streams of a session are granted together.
-const GRANTED_BYTES_MAX: u64 = 512 << 20;
 /// A stream with so much waiting goes by every connection that has nothing else to do.
 const FAT_BYTES: usize = 128 << 10;
-/// Where so much waits of all streams, ...
+/// Where so much waits of all streams that are read, ...
 const ALL_QUEUED_BYTES: usize = 4 << 20;
 /// ... no more than this does of each: what lies for long has left the processor's cache when it is sent.
 const SHARE_BYTES: usize = 64 << 10;
@@ -42,10 +43,6 @@ const LAST_WORDS_MAX: usize = 4096;
 /// Before the first round trip was measured.
 const RTT_FIRST: Duration = Duration::from_millis(100);
 
-const _: () = assert!(
-    GRANTED_BYTES_MAX >= STREAMS_MAX as u64 * WINDOW_BYTES,
-    "every stream has the least window"
-);
 const _: () = assert!(
     SILENT_MAX.as_secs() >= 2 * PING_EVERY.as_secs(),
     "one ping may be lost"
@@ -148,6 +145,10 @@ struct Stream {
     is_listed: bool,
     opening: Opening,
     reset: Option<Reason>,
+    /// What of it is in the session's sum of what waits.
+    flowing: usize,
+    /// What of it is in the process's sum of what is held.
+    held: u64,
 }
 
 /// How far the opening of a stream is.
@@ -180,9 +181,9 @@ pub struct Session {
     rates: Rates,
     sends: Bucket,
     takes: Bucket,
-    /// Bytes granted to all streams.
-    granted: u64,
-    /// Bytes of all streams that wait to be sent.
+    /// What it has of the memory of all sessions.
+    shares: Shares,
+    /// Bytes that wait to be sent, of all streams of which the other side takes some.
     queued: usize,
     heard: Instant,
     started: Instant,
@@ -209,8 +210,8 @@ pub(crate) fn lower(one: Option<u64>, other: Option<u64>) -> Option<u64> {
 }
 
 impl Session {
-    /// A session without a connection yet.
-    pub fn new(side: Side, rates: Rates, now: Instant) -> Self {
+    /// A session without a connection yet, which shares that memory with others.
+    pub fn new(side: Side, rates: Rates, memory: &Memory, now: Instant) -> Self {
         // The sender keeps to the rate; the receiver enforces it with some play, so that two buckets in a row
         // don't make less of it.
         let takes = rates.takes.map(|rate| rate.saturating_add(rate / 32));
@@ -229,7 +230,7 @@ impl Session {
             rates,
             sends: Bucket::new(rates.sends, now),
             takes: Bucket::new(takes, now),
-            granted: 0,
+            shares: memory.shares(),
             queued: 0,
             heard: now,
             started: now,
@@ -322,7 +323,7 @@ impl Session {
         if let Some(why) = self.over {
             return Err(why);
         }
-        if self.streams.len() >= STREAMS_MAX || self.next_stream > u32::MAX - 2 {
+        if self.next_stream > u32::MAX - 2 || !self.has_place() {
             self.account.refused += 1;
             return Err(Reason::Full);
         }
@@ -333,8 +334,20 @@ impl Session {
         Ok(id)
     }
 
+    /// Takes a place for one more stream, if there is one here and among all sessions.
+    fn has_place(&mut self) -> bool {
+        match self.streams.len() {
+            ..STREAMS_ALWAYS => {
+                self.shares.streams.hold(1);
+                true
+            }
+            STREAMS_ALWAYS..STREAMS_MAX => self.shares.streams.take(1) == 1,
+            _ => false,
+        }
+    }
+
+    /// One more stream, whose place was taken.
     fn add(&mut self, now: Instant, id: StreamId, opening: Opening) {
-        self.granted += WINDOW_BYTES;
         self.account.streams += 1;
         let stream = Stream {
             sending: Sending::new(WINDOW_BYTES),
@@ -343,6 +356,8 @@ impl Session {
             is_listed: false,
             opening,
             reset: None,
+            flowing: 0,
+            held: 0,
         };
         self.streams.insert(id, stream);
         self.find_home(id);
@@ -355,7 +370,11 @@ impl Session {
             true => usize::MAX,
             false => SHARE_BYTES.saturating_sub(stream.sending.queued()),
         };
+        // However little memory is left, each stream moves.
+        let least = (SHARE_BYTES as u64).saturating_sub(stream.held);
+        let held = self.shares.sends.spare().max(least);
         let room = stream.sending.room().min(share);
+        let room = room.min(usize::try_from(held).unwrap_or(usize::MAX));
         stream.reset.is_none().then_some(room)
     }
 
@@ -364,10 +383,25 @@ impl Session {
         if let Some(stream) = self.streams.get_mut(&id)
             && stream.reset.is_none()
         {
-            self.queued += bytes.len();
             stream.sending.push(bytes);
+            self.count(id);
             self.list(id);
         }
+    }
+
+    /// Counts anew what waits of a stream, and what is held.
+    fn count(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        let (flowing, held) = (stream.sending.flowing(), stream.sending.held());
+        self.queued = self.queued - stream.flowing + flowing;
+        stream.flowing = flowing;
+        match held.checked_sub(stream.held) {
+            Some(more) => self.shares.sends.hold(more),
+            None => self.shares.sends.give(stream.held - held),
+        }
+        stream.held = held;
     }
 
     /// No more bytes of a stream come from this side.
@@ -491,6 +525,7 @@ impl Session {
                 if !known.sending.credit(received, limit) {
                     return Err(Broken("bytes have arrived that were not sent"));
                 }
+                self.count(stream);
                 self.list(stream);
                 self.wakes.push(Wake::Writable(stream));
                 self.forget_if_done(stream);
@@ -543,7 +578,7 @@ impl Session {
         if self.ended.contains(&id) && !planted(Fault::OpenedTwice) || self.over.is_some() {
             return Ok(());
         }
-        if self.streams.len() >= STREAMS_MAX {
+        if !self.has_place() {
             // Nobody has to keep answers for who does not read them.
             if self.control.len() >= 2 * STREAMS_MAX {
                 return Err(Broken(
@@ -701,7 +736,6 @@ impl Session {
 
     fn next_credit(&mut self, now: Instant, place: usize) -> Option<Frame> {
         while let Some(id) = self.credits.pop_front() {
-            let streams = self.streams.len();
             let Some(stream) = self.streams.get_mut(&id) else {
                 continue;
             };
@@ -721,12 +755,10 @@ impl Session {
                 Some(rate) => (rate as f64 * rtt.as_secs_f64() * 2.0) as u64,
                 None => u64::MAX,
             };
-            let spare = GRANTED_BYTES_MAX
-                .saturating_sub(self.granted)
-                .saturating_sub((STREAMS_MAX - streams) as u64 * WINDOW_BYTES);
+            let spare = self.shares.windows.take(WINDOW_BYTES_MAX);
             let (received, limit, grown) = stream.receiving.credit(now, rtt, most, spare);
             let is_last = stream.receiving.is_whole();
-            self.granted += grown;
+            self.shares.windows.give(spare - grown);
             let frame = Frame::Credit {
                 stream: id,
                 received,
@@ -798,8 +830,8 @@ impl Session {
             true => stream.sending.next(id, place as u8, max),
             false => None,
         };
-        self.queued -= queued - stream.sending.queued();
         let has_room = stream.sending.room() > 0;
+        self.count(id);
         if let Some(Frame::Data { bytes, .. }) = &frame {
             self.sends.take(bytes.len());
             self.account.bytes_out += bytes.len() as u64;
@@ -904,8 +936,10 @@ impl Session {
 
     fn forget(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.remove(&id) {
-            self.granted -= stream.receiving.window();
-            self.queued -= stream.sending.queued();
+            self.shares.streams.give(1);
+            self.shares.windows.give(stream.receiving.grown());
+            self.shares.sends.give(stream.held);
+            self.queued -= stream.flowing;
             self.note_ended(id);
         }
     }

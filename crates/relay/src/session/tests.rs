@@ -21,6 +21,11 @@ const OFFERED: usize = 1;
 
 impl World {
     fn new(seed: u64, rates: Rates) -> Self {
+        Self::within(seed, rates, &Memory::of(2 << 30))
+    }
+
+    /// Both sides share that memory.
+    fn within(seed: u64, rates: Rates, memory: &Memory) -> Self {
         let now = Instant::now();
         let theirs = Rates {
             sends: rates.takes,
@@ -28,8 +33,8 @@ impl World {
         };
         Self {
             sides: [
-                Session::new(Side::Joined, rates, now),
-                Session::new(Side::Offered, theirs, now),
+                Session::new(Side::Joined, rates, memory, now),
+                Session::new(Side::Offered, theirs, memory, now),
             ],
             wires: Vec::new(),
             now,
@@ -243,8 +248,15 @@ fn play(seed: u64) -> bool {
             calm += 1;
             // Both sides forget what has ended, after some more calm.
             if calm > 400 && world.sides.iter().all(|side| side.streams.is_empty()) {
-                let granted: u64 = world.sides.iter().map(|side| side.granted).sum();
-                assert_eq!(granted, 0, "grants are given back");
+                let shares = world.sides.iter().flat_map(|side| {
+                    let Shares {
+                        streams,
+                        windows,
+                        sends,
+                    } = &side.shares;
+                    [streams.own(), windows.own(), sends.own()]
+                });
+                assert_eq!(shares.sum::<u64>(), 0, "memory is given back");
                 let queued: usize = world.sides.iter().map(|side| side.queued).sum();
                 assert_eq!(queued, 0, "nothing waits of nobody");
                 return true;
@@ -500,6 +512,138 @@ fn a_fat_stream_goes_by_every_connection() {
     assert!(by.len() > 1, "{by:?}");
 }
 
+/// Writes what a stream takes. Gives how much that was.
+fn fill(side: &mut Session, id: StreamId) -> usize {
+    let mut given = 0;
+    while let Some(room @ 1..) = side.room(id) {
+        side.write(id, Bytes::from(vec![0; room.min(SHARE_BYTES)]));
+        given += room.min(SHARE_BYTES);
+    }
+    given
+}
+
+#[test]
+fn streams_that_nobody_reads_leave_a_fat_one_every_connection() {
+    let connections = || {
+        let mut world = World::new(9, Rates::default());
+        for _ in 0..4 {
+            world.connect();
+        }
+        let now = world.now;
+        for _ in 0..8 {
+            let id = world.sides[JOINED].open(now, "t").unwrap();
+            // What the other side takes without a reader, and what waits here then.
+            while fill(&mut world.sides[JOINED], id) > 0 {
+                world.settle();
+            }
+        }
+        let id = world.sides[JOINED].open(now, "t").unwrap();
+        world.settle();
+        fill(&mut world.sides[JOINED], id);
+        let mut by = BTreeSet::new();
+        for _ in 0..8 {
+            for wire in 0..4 {
+                let stripe = world.wires[wire].stripes[JOINED];
+                if let Next::Frame(Frame::Data { .. }) = world.sides[JOINED].next(now, stripe) {
+                    by.insert(wire);
+                }
+            }
+        }
+        by.len()
+    };
+    assert!(connections() > 1);
+    assert_eq!(
+        faults::with(Fault::CountsBlocked, connections),
+        1,
+        "it is not missed"
+    );
+}
+
+/// Sessions that share a memory, with streams that send all that they may to readers that stop. Gives what they hold at the
+/// end by what each stream says, and whether each session has got somewhere.
+fn hoard(memory: &Memory, sessions: usize) -> (u64, bool) {
+    let mut worlds: Vec<World> = (0..sessions as u64)
+        .map(|seed| World::within(seed + 1, Rates::default(), memory))
+        .collect();
+    let mut has_moved = true;
+    let mut ids = Vec::new();
+    for world in &mut worlds {
+        world.connect();
+        let now = world.now;
+        let opened = (0..STREAMS_ALWAYS).map(|_| world.sides[JOINED].open(now, "t").unwrap());
+        ids.push(opened.collect::<Vec<_>>());
+        world.settle();
+    }
+    for turn in 0..12 {
+        for (world, ids) in worlds.iter_mut().zip(&ids) {
+            world.now += Duration::from_micros(10);
+            for id in ids {
+                let given = fill(&mut world.sides[JOINED], *id);
+                has_moved &= given > 0 || turn > 0;
+            }
+            world.settle();
+            // Read so fast windows grow.
+            for id in ids.iter().filter(|_| turn < 8) {
+                while let Read::Bytes(_) = world.sides[OFFERED].read(*id) {}
+            }
+            world.settle();
+        }
+    }
+    let held = |side: &Session| {
+        let of = |stream: &Stream| stream.sending.held() + WINDOW_BYTES + stream.receiving.grown();
+        side.streams.values().map(of).sum::<u64>()
+    };
+    let all = worlds.iter().flat_map(|world| &world.sides).map(held);
+    (all.sum(), has_moved)
+}
+
+#[test]
+fn what_all_sessions_of_a_process_hold_is_bounded() {
+    let bytes = 64 << 20;
+    let memory = Memory::of(bytes);
+    // Each stream may hold a share of what it sends, however little is left.
+    let most = bytes + (12 * 2 * STREAMS_ALWAYS * SHARE_BYTES) as u64;
+    let (alone, _) = hoard(&memory, 1);
+    let (all, has_moved) = hoard(&memory, 12);
+    assert!(has_moved, "one gets nowhere");
+    assert!(alone < bytes && all <= most, "{alone} and {all} of {bytes}");
+    assert_eq!(memory.used(), [0; 3]);
+    let unbounded = faults::with(Fault::OwnMemory, || hoard(&Memory::of(bytes), 12).0);
+    assert!(unbounded > most, "{unbounded}: it is not missed");
+}
+
+#[test]
+fn streams_of_all_sessions_are_bounded_together() {
+    let counts = || {
+        let memory = Memory::of(512 * WINDOW_BYTES);
+        let mut all = Vec::new();
+        for _ in 0..8 {
+            let now = Instant::now();
+            let mut side = Session::new(Side::Joined, Rates::default(), &memory, now);
+            while side.open(now, "t").is_ok() {}
+            assert_eq!(side.open(now, "t"), Err(Reason::Full));
+            assert_eq!(side.account().refused, 2);
+            all.push(side);
+        }
+        let counts: Vec<_> = all.iter().map(|side| side.streams.len()).collect();
+        drop(all);
+        assert_eq!(memory.used(), [0; 3]);
+        counts
+    };
+    let some = counts();
+    assert_eq!(some[0], 128, "half");
+    assert!(
+        some.iter().all(|count| *count >= STREAMS_ALWAYS),
+        "{some:?}"
+    );
+    assert!(
+        some.iter().sum::<usize>() <= 256 + 8 * STREAMS_ALWAYS,
+        "{some:?}"
+    );
+    let many: usize = faults::with(Fault::OwnMemory, counts).iter().sum();
+    assert!(many > 256 + 8 * STREAMS_ALWAYS, "{many}: it is not missed");
+}
+
 #[test]
 fn streams_are_bounded() {
     let (mut world, _) = opened();
@@ -536,12 +680,7 @@ fn what_waits_of_many_streams_together_is_bounded_and_each_has_a_share() {
         let (now, side) = (world.now, &mut world.sides[JOINED]);
         let ids: Vec<_> = (0..100).map(|_| side.open(now, "t").unwrap()).collect();
         for id in ids {
-            let mut given = 0;
-            while let Some(room @ 1..) = side.room(id) {
-                side.write(id, Bytes::from(vec![0; room.min(SHARE_BYTES)]));
-                given += room.min(SHARE_BYTES);
-            }
-            assert!(given >= SHARE_BYTES);
+            assert!(fill(side, id) >= SHARE_BYTES);
         }
         side.queued
     };
