@@ -21,7 +21,8 @@ pub struct Account {
     pub cuts: u64,
     /// Connections that there are.
     pub stripes: u64,
-    /// Segments that TCP sent again, on connections that are open.
+    /// Segments that TCP of this host sent again, on all connections, where the system tells (Linux). Of one that is
+    /// gone, as of half a second before.
     pub retransmits: u64,
     /// There and back.
     pub rtt: Option<Duration>,

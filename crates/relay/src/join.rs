@@ -9,7 +9,7 @@ use crate::proof::{Claim, Credential, prove, verify};
 use crate::relay::{Bind, Event, Relay, Shared, Target, bind_all, by_name, listen_at, open};
 use crate::session::{Rates, STRIPES_MAX, Session, Side};
 use crate::tls;
-use crate::tunnel::Tunnel;
+use crate::tunnel::{Tunnel, ends};
 use bytes::BytesMut;
 use rustls::ClientConfig;
 use std::path::PathBuf;
@@ -239,7 +239,8 @@ impl Joined {
             match come {
                 Ok((dialled, rest)) => {
                     pause = PAUSE_FIRST;
-                    match tunnel.carry(dialled.stream, rest).await {
+                    let at = ends(dialled.stream.get_ref().0);
+                    match tunnel.carry(dialled.stream, rest, at).await {
                         Err(RelayError::Over(_)) | Ok(()) => return,
                         Err(RelayError::Protocol(why)) => self.shared.events.send(Event::Note(why)),
                         Err(_) => {}

@@ -24,6 +24,7 @@ mod receiving;
 mod relay;
 mod sending;
 mod session;
+mod tcp_info;
 mod tls;
 mod tunnel;
 

@@ -10,7 +10,7 @@ use crate::proof::{Binding, Credential};
 use crate::relay::{Bind, Event, Relay, Shared, Target, bind_all, by_name, listen_at, open};
 use crate::session::{Rates, STRIPES_MAX, Session, Side, lower};
 use crate::tls;
-use crate::tunnel::{Targets, Tunnel};
+use crate::tunnel::{Targets, Tunnel, ends};
 use bytes::BytesMut;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -324,13 +324,14 @@ impl Reception {
             }
         };
         drop(permit);
+        let at = ends(stream.get_ref().0);
         let said = timeout(
             GREETING_TIMEOUT,
             write_frame(&mut stream, &Frame::Welcome(welcome)),
         )
         .await;
         if let Ok(Ok(())) = said
-            && let Err(RelayError::Protocol(why)) = tunnel.carry(stream, rest).await
+            && let Err(RelayError::Protocol(why)) = tunnel.carry(stream, rest, at).await
             && let Some(offering) = &meant
         {
             let note = Event::Note(format!("{from}: {why}"));

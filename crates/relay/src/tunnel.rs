@@ -5,9 +5,11 @@ use crate::error::RelayError;
 use crate::frame::{Frame, PAYLOAD_BYTES_MAX, Reason, StreamId};
 use crate::relay::{Event, Events};
 use crate::session::{Next, Read, STRIPES_MAX, Session, Stripe, Wake};
+use crate::tcp_info::retransmits;
 use bytes::{BufMut, BytesMut};
 use socket2::SockRef;
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -38,9 +40,50 @@ pub(crate) struct Tunnel {
     drops: [Notify; STRIPES_MAX],
     /// Why the session is over, once it is.
     over: watch::Sender<Option<Reason>>,
+    /// What TCP sent again. Locked for a look at each connection.
+    retransmits: Mutex<Retransmits>,
     targets: Targets,
     events: Events,
     tasks: Handle,
+}
+
+/// Both ends of a connection of TCP, this one first.
+pub(crate) type Ends = (SocketAddr, SocketAddr);
+
+/// What TCP sent again.
+#[derive(Default)]
+struct Retransmits {
+    /// Of connections that are open: where each is, and what was counted of it.
+    open: [Option<(Ends, u32)>; STRIPES_MAX],
+    /// Of those that are gone.
+    gone: u64,
+}
+
+impl Retransmits {
+    fn look(&mut self) {
+        for ((own, peer), count) in self.open.iter_mut().flatten() {
+            *count = retransmits(*own, *peer).unwrap_or(*count);
+        }
+    }
+
+    fn begin(&mut self, stripe: Stripe, ends: Option<Ends>) {
+        self.open[usize::from(stripe.0)] = ends.map(|ends| (ends, 0));
+    }
+
+    fn end(&mut self, stripe: Stripe) {
+        let ended = self.open[usize::from(stripe.0)].take();
+        self.gone += ended.map_or(0, |(_, count)| u64::from(count));
+    }
+
+    fn all(&self) -> u64 {
+        let open = self.open.iter().flatten();
+        self.gone + open.map(|(_, count)| u64::from(*count)).sum::<u64>()
+    }
+}
+
+/// The ends of a connection.
+pub(crate) fn ends(socket: &TcpStream) -> Option<Ends> {
+    Some((socket.local_addr().ok()?, socket.peer_addr().ok()?))
 }
 
 struct State {
@@ -74,6 +117,7 @@ impl Tunnel {
             stripes: Default::default(),
             drops: Default::default(),
             over: watch::Sender::new(None),
+            retransmits: Mutex::default(),
             targets,
             events,
             tasks: Handle::current(),
@@ -129,11 +173,21 @@ impl Tunnel {
 
     /// What has passed.
     pub(crate) fn account(&self) -> Account {
-        self.state().session.account()
+        let mut retransmits = self.retransmits();
+        retransmits.look();
+        Account {
+            retransmits: retransmits.all(),
+            ..self.state().session.account()
+        }
+    }
+
+    fn retransmits(&self) -> MutexGuard<'_, Retransmits> {
+        self.retransmits.lock().expect("no holder panics")
     }
 
     /// Looks after what time brings.
     pub(crate) fn tick(self: &Arc<Self>) {
+        self.retransmits().look();
         self.with(|session| session.tick(Instant::now()));
     }
 
@@ -161,11 +215,12 @@ impl Tunnel {
         self.with(|session| session.leave(reason));
     }
 
-    /// Carries the session over a connection until that is gone. `rest` is what has come of it.
+    /// Carries the session over a connection until that is gone. `rest` is what has come of it, `ends` where it is.
     pub(crate) async fn carry<S>(
         self: &Arc<Self>,
         stream: S,
         rest: BytesMut,
+        ends: Option<Ends>,
     ) -> Result<(), RelayError>
     where
         S: AsyncRead + AsyncWrite,
@@ -180,7 +235,9 @@ impl Tunnel {
         if is_first {
             self.events.send(Event::Connected);
         }
+        self.retransmits().begin(stripe, ends);
         let ended = self.carry_as(stripe, stream, rest).await;
+        self.retransmits().end(stripe);
         let is_cut = self.with(|session| {
             session.lost(stripe);
             session.stripes() == 0 && session.over().is_none()
