@@ -264,6 +264,22 @@ def test_what_an_operator_does_not_allow_is_refused(start: Start) -> None:
         assert refused(lambda: client.call("release", uid="nobody"))[0] == code.NOT_FOUND
 
 
+def test_who_says_nothing_keeps_nobody_out(start: Start) -> None:
+    site = start("a", *INBOUND)
+    host, _, port = site.address.rpartition(":")
+    silent = [socket.create_connection((host, int(port)), WATCHDOG) for _ in range(1000)]
+    with grpc.insecure_channel(site.address) as channel:
+        client = Client(channel)
+        # One that is known stays, whoever comes.
+        for _ in range(2):
+            assert refused(lambda: client.call("release", uid="nobody"))[0] == grpc.StatusCode.NOT_FOUND
+            silent += [socket.create_connection((host, int(port)), WATCHDOG) for _ in range(100)]
+    # The oldest went for those who came.
+    assert silent[0].recv(1000) == b""
+    for one in silent:
+        one.close()
+
+
 def test_a_server_that_is_no_relay_is_reached_without_encryption_if_allowed(start: Start) -> None:
     site = start("b", "--plain")
     producer = Producer(b"plain bytes")

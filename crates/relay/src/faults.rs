@@ -17,6 +17,8 @@ faults::faults! {
     OpenedTwice,
     /// Let as much wait of each stream as if it were the only one.
     OwnQueues,
+    /// Let any number of connections say nothing.
+    AnyStrangers,
     /// Hold as much as if no other session held anything.
     OwnMemory,
     /// Count what waits of streams that nobody reads, as if it could be sent.

@@ -24,6 +24,7 @@ mod receiving;
 mod relay;
 mod sending;
 mod session;
+mod strangers;
 mod tcp_info;
 mod tls;
 mod tunnel;
@@ -47,4 +48,5 @@ pub use session::{
     Broken, Next, PING_EVERY, Rates, Read, SILENT_MAX, STREAMS_MAX, STRIPES_MAX, Session, Side,
     Stripe, Wake,
 };
+pub use strangers::{Stranger, Strangers};
 pub use tls::serving;

@@ -9,6 +9,7 @@ use crate::memory::Memory;
 use crate::proof::{Binding, Credential};
 use crate::relay::{Bind, Event, Relay, Shared, Target, bind_all, by_name, listen_at, open};
 use crate::session::{Rates, STRIPES_MAX, Session, Side, lower};
+use crate::strangers::{Stranger, Strangers};
 use crate::tls;
 use crate::tunnel::{Targets, Tunnel, ends};
 use bytes::BytesMut;
@@ -17,14 +18,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 /// How long somebody may take to say who they are.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
-/// Connections of nobody known, at once; further ones are closed.
+/// Connections of nobody known, at once; where one more comes, the oldest is closed.
 const STRANGERS_MAX: usize = 64;
 /// Before a wrong code is answered.
 const WRONG_PAUSE: Duration = Duration::from_secs(1);
@@ -224,7 +224,7 @@ impl Reception {
         match entrance {
             Entrance::Listener(listener) => self.run(listener).await,
             Entrance::Meeting(place, rendezvous, first) => {
-                let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+                let strangers = Strangers::new(STRANGERS_MAX);
                 let first = self
                     .clone()
                     .meet(&place, rendezvous, &strangers, Some(first));
@@ -239,14 +239,15 @@ impl Reception {
         self: Arc<Self>,
         place: &Destination,
         rendezvous: Rendezvous,
-        strangers: &Arc<Semaphore>,
+        strangers: &Arc<Strangers>,
         mut first: Option<TcpStream>,
     ) {
         let mut pause = PAUSE_FIRST;
         loop {
-            let Ok(permit) = strangers.clone().acquire_owned().await else {
-                return;
-            };
+            // Who comes here is asked for: as many as may be have their time.
+            while strangers.count() >= STRANGERS_MAX {
+                sleep(PAUSE_FIRST).await;
+            }
             let began = Instant::now();
             let waits = match first.take() {
                 Some(first) => Ok(first),
@@ -258,7 +259,8 @@ impl Reception {
                     if matches!(timeout(WAIT_MAX, socket.peek(&mut [0])).await, Ok(Ok(1))) {
                         pause = PAUSE_FIRST;
                         let from = place.to_string();
-                        drop(tokio::spawn(self.clone().serve(socket, from, permit)));
+                        let stranger = strangers.enter();
+                        drop(tokio::spawn(self.clone().serve(socket, from, stranger)));
                         continue;
                     }
                 }
@@ -274,25 +276,24 @@ impl Reception {
 
     /// Lets in who comes, for as long as it is polled.
     pub(crate) async fn run(self: Arc<Self>, listener: TcpListener) {
-        let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+        let strangers = Strangers::new(STRANGERS_MAX);
         loop {
             match listener.accept().await {
-                Ok((socket, from)) => match strangers.clone().try_acquire_owned() {
-                    Ok(permit) => {
-                        let from = from.to_string();
-                        drop(tokio::spawn(self.clone().serve(socket, from, permit)));
-                    }
-                    // Those who are there have their time; this one may come again.
-                    Err(_) => drop(socket),
-                },
+                Ok((socket, from)) => {
+                    let (from, stranger) = (from.to_string(), strangers.enter());
+                    drop(tokio::spawn(self.clone().serve(socket, from, stranger)));
+                }
                 Err(_) => sleep(Duration::from_millis(100)).await,
             }
         }
     }
 
-    async fn serve(self: Arc<Self>, socket: TcpStream, from: String, permit: OwnedSemaphorePermit) {
+    async fn serve(self: Arc<Self>, socket: TcpStream, from: String, mut stranger: Stranger) {
         set_options(&socket);
-        let greeted = timeout(GREETING_TIMEOUT, self.greeting(socket)).await;
+        let greeted = tokio::select! {
+            greeted = timeout(GREETING_TIMEOUT, self.greeting(socket)) => greeted,
+            () = stranger.evicted() => return,
+        };
         let Ok(Ok((mut stream, binding, hello, rest))) = greeted else {
             return;
         };
@@ -323,7 +324,7 @@ impl Reception {
                 return;
             }
         };
-        drop(permit);
+        drop(stranger);
         let at = ends(stream.get_ref().0);
         let said = timeout(
             GREETING_TIMEOUT,

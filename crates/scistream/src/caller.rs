@@ -9,8 +9,8 @@ use access::{
 };
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::Notify;
 
 /// What a token has to allow `manage` on, as a topic of its project.
 const TOPIC: &str = "scistream";
@@ -19,14 +19,14 @@ const TOPIC: &str = "scistream";
 pub struct Caller {
     face: Arc<Face>,
     peer: IpAddr,
-    /// Whether a call has had what it takes.
-    is_known: AtomicBool,
+    /// Woken when a call has had what it takes.
+    known: Notify,
 }
 
 impl Calls for Caller {
     async fn call(&self, call: Call) -> Result<Vec<u8>, Failed> {
         let project = self.project(call.authorization.as_deref()).await?;
-        self.is_known.store(true, Ordering::Relaxed);
+        self.known.notify_one();
         let face = &self.face;
         let wrong = |why| Failed(Code::InvalidArgument, format!("the message: {why}"));
         match call.path.as_str() {
@@ -60,16 +60,13 @@ impl Caller {
         Self {
             face,
             peer,
-            is_known: AtomicBool::new(false),
+            known: Notify::new(),
         }
     }
 
-    /// Resolves if it stays unknown for so long who this is: such a connection takes the place of another one.
-    pub async fn stays_unknown(&self, patience: Duration) {
-        tokio::time::sleep(patience).await;
-        if self.is_known.load(Ordering::Relaxed) {
-            std::future::pending::<()>().await;
-        }
+    /// Resolves when a call has come that may be made.
+    pub async fn is_known(&self) {
+        self.known.notified().await;
     }
 
     /// The project of who calls, if they may. Without tokens all are of one.

@@ -9,19 +9,21 @@ use crate::plain::Plain;
 use crate::session::{Asked, Refused, Role, Serial, Session, Table, Turn};
 use crate::way::{Goal, Way, read_place};
 use net::Proxies;
-use relay::{Code, Destination, Hub, HubOffer, JoinOptions, Relay, Target};
+use relay::{Code, Destination, Hub, HubOffer, JoinOptions, Relay, Stranger, Strangers, Target};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener as Bound};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-/// Connections of clients that make calls.
+/// Connections of clients that make calls which they may make.
 const CALLERS_MAX: usize = 64;
+/// Connections of which no such call has come yet; where one more comes, the oldest goes.
+const STRANGERS_MAX: usize = 64;
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// How long a connection may stand without a call that may be made.
@@ -188,15 +190,14 @@ impl Face {
     }
 
     async fn accept(self: Arc<Self>, listener: TcpListener, tls: Option<TlsAcceptor>) {
-        let places = Arc::new(Semaphore::new(CALLERS_MAX));
+        let callers = Arc::new(Semaphore::new(CALLERS_MAX));
+        let strangers = Strangers::new(STRANGERS_MAX);
         loop {
-            let Ok(place) = places.clone().acquire_owned().await else {
-                return;
-            };
             match listener.accept().await {
                 Ok((stream, peer)) => {
                     let caller = Caller::new(self.clone(), peer.ip());
-                    tokio::spawn(serve(stream, caller, tls.clone(), place));
+                    let places = (strangers.enter(), callers.clone());
+                    tokio::spawn(serve(stream, caller, tls.clone(), places));
                 }
                 Err(_) => sleep(Duration::from_millis(100)).await,
             }
@@ -232,8 +233,7 @@ impl Face {
                 over.push((uid.clone(), "is over: the other side has ended it"));
             }
         }
-        let idle = table.end_idle(now).into_iter();
-        over.extend(idle.map(|uid| (uid, "is over: nobody used it for a day")));
+        over.extend(table.end_idle(now));
         for (uid, _) in &over {
             live.remove(uid);
         }
@@ -531,7 +531,7 @@ async fn serve(
     stream: TcpStream,
     caller: Caller,
     tls: Option<TlsAcceptor>,
-    _place: OwnedSemaphorePermit,
+    (stranger, callers): (Stranger, Arc<Semaphore>),
 ) {
     let caller = Arc::new(caller);
     // It is for speed alone.
@@ -548,7 +548,20 @@ async fn serve(
     };
     tokio::select! {
         () = served => {}
-        () = caller.stays_unknown(UNKNOWN) => {}
+        () = has_no_place(&caller, stranger, &callers) => {}
+    }
+}
+
+/// Resolves when a connection has to go: nobody knows in time whose it is, or there are as many of those who are known as may be.
+async fn has_no_place(caller: &Caller, mut stranger: Stranger, callers: &Semaphore) {
+    tokio::select! {
+        () = caller.is_known() => {}
+        () = stranger.evicted() => return,
+        () = sleep(UNKNOWN) => return,
+    }
+    drop(stranger);
+    if let Ok(_place) = callers.try_acquire() {
+        std::future::pending().await
     }
 }
 

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //!  req ──► Asked ──hello──► Named ──update──► Turning ──it leads──► Leading
-//!            │                ▲                  │                     │
-//!            │ no hello       └── it does not ───┘                     │ released, idle for a day, or the
-//!            ▼ in 180 s                                                ▼ other side has ended
+//!            │                ▲   │              │                     │
+//!            │ no hello       │   │ no update    │                     │ released, idle for a day, or the
+//!            │ in 180 s       │   │ in an hour   │                     │ other side has ended
+//!            ▼                └───┼ it does not ─┘                     ▼
 //!          gone ◄──────────────────────────────────────────────────── gone: its ports are free again
 //! ```
 
@@ -22,6 +23,8 @@ pub const LISTENERS_MAX: usize = 16;
 const UID_BYTES_MAX: usize = 64;
 /// A session that nobody has used for so long ends.
 pub const IDLE: Duration = Duration::from_secs(24 * 3600);
+/// One that leads nowhere yet ends after so long: the code of its other side is no longer good then.
+pub const UNLED: Duration = Duration::from_secs(3600);
 
 /// On which side of the way between the sites a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -326,15 +329,22 @@ impl Table {
         }
     }
 
-    /// Ends those that nobody has used for a day; which.
-    pub fn end_idle(&mut self, now: Duration) -> Vec<String> {
-        let is_idle = |session: &Session| now >= session.used + IDLE && !planted(Fault::NeverIdle);
+    /// Ends those that nobody has used for a day, or led anywhere for an hour; which, and why.
+    pub fn end_idle(&mut self, now: Duration) -> Vec<(String, &'static str)> {
+        let why = |session: &Session| match session.stage {
+            Stage::Leading(_) => (IDLE, "is over: nobody used it for a day"),
+            _ => (UNLED, "is over: no update came for an hour"),
+        };
+        let is_idle =
+            |session: &&Session| now >= session.used + why(session).0 && !planted(Fault::NeverIdle);
         let idle = self.all.iter().filter(|(_, session)| is_idle(session));
-        let idle: Vec<_> = idle.map(|(uid, one)| (uid.clone(), one.serial)).collect();
+        let idle: Vec<_> = idle
+            .map(|(uid, one)| (uid.clone(), one.serial, why(one).1))
+            .collect();
         let ended = idle
             .into_iter()
-            .filter(|(uid, serial)| self.end(uid, *serial));
-        ended.map(|(uid, _)| uid).collect()
+            .filter(|(uid, serial, _)| self.end(uid, *serial));
+        ended.map(|(uid, _, why)| (uid, why)).collect()
     }
 }
 
@@ -521,18 +531,41 @@ mod tests {
     }
 
     #[test]
+    fn one_that_leads_nowhere_gives_its_ports_back_after_an_hour() {
+        let mut all = Table::new(5100..5101);
+        ask(&mut all, "u", "stf", 1).unwrap();
+        all.name("u", "stf", vec!["x:1".to_owned()], 2 * S).unwrap();
+        assert_eq!(all.end_idle(S + UNLED), []);
+        let ended = all.end_idle(2 * S + UNLED);
+        assert_eq!(
+            ended,
+            [("u".to_owned(), "is over: no update came for an hour")]
+        );
+        let next = ask(&mut all, "v", "stf", 1).unwrap();
+        assert_eq!(next.ports, [5100]);
+        // An update that fails leaves it time for another one.
+        all.name("v", "stf", Vec::new(), S).unwrap();
+        turn(&mut all, "v", &["a:1"]).unwrap();
+        assert!(all.settle("v", next.serial, None));
+        assert_eq!(all.end_idle(UNLED), []);
+    }
+
+    #[test]
     fn one_that_nobody_uses_ends_after_a_day() {
         let ends = || {
             let mut all = Table::new(5100..5104);
-            ask(&mut all, "u", "stf", 1).unwrap();
-            let used = ask(&mut all, "v", "stf", 1).unwrap();
-            all.used("v", used.serial, 2 * S);
-            let first = all.end_idle(S + IDLE);
-            (
-                first,
-                all.end_idle(S + IDLE).len(),
-                all.end_idle(2 * S + IDLE),
-            )
+            for uid in ["u", "v"] {
+                let session = ask(&mut all, uid, "stf", 1).unwrap();
+                assert!(all.settle(uid, session.serial, led("a:1")));
+                if uid == "v" {
+                    all.used(uid, session.serial, 2 * S);
+                }
+            }
+            let mut ended = |now| {
+                let ended = all.end_idle(now).into_iter();
+                ended.map(|(uid, _)| uid).collect::<Vec<_>>()
+            };
+            (ended(S + IDLE), ended(S + IDLE).len(), ended(2 * S + IDLE))
         };
         assert_eq!(ends(), (vec!["u".to_owned()], 0, vec!["v".to_owned()]));
         let kept = faults::with(Fault::NeverIdle, ends);

@@ -436,17 +436,58 @@ fn who_makes_no_call_that_counts_is_not_kept() {
         let runtime = site.it().runtime.as_ref().unwrap();
         runtime.block_on(async {
             assert!(caller.call(call).await.is_err());
-            let unknown = caller.stays_unknown(Duration::ZERO);
             match token {
-                "globus" => timeout(Duration::from_millis(50), unknown).await.is_err(),
                 // It comes, however long that takes.
+                "globus" => {
+                    caller.is_known().await;
+                    true
+                }
                 _ => {
-                    unknown.await;
-                    false
+                    let known = timeout(Duration::from_millis(50), caller.is_known());
+                    known.await.is_ok()
                 }
             }
         })
     };
     assert!(stays("globus"));
     assert!(!stays("INVALID_TOKEN"));
+}
+
+#[test]
+fn who_says_nothing_goes_where_more_come_and_who_is_known_stays() {
+    let site = Site::start(|_| {});
+    let face = site.it().face.clone();
+    let runtime = site.it().runtime.as_ref().unwrap();
+    let strangers = Strangers::new(2);
+    let callers = Semaphore::new(1);
+    let peer = "127.0.0.1".parse().unwrap();
+    let caller = || Caller::new(face.clone(), peer);
+    runtime.block_on(async {
+        let known = caller();
+        let call = || Call {
+            path: "/scistream.Control/release".to_owned(),
+            authorization: None,
+            message: Default::default(),
+        };
+        assert!(known.call(call()).await.is_err());
+        let (silent, other) = (caller(), caller());
+        let (first, second) = (strangers.enter(), strangers.enter());
+        let stays = has_no_place(&known, first, &callers);
+        tokio::pin!(stays);
+        // It stands among the strangers no more, so that the next one sends nobody away.
+        assert!(
+            timeout(Duration::from_millis(20), &mut stays)
+                .await
+                .is_err()
+        );
+        assert_eq!(strangers.count(), 1);
+        let goes = has_no_place(&silent, second, &callers);
+        let _more = [strangers.enter(), strangers.enter()];
+        goes.await;
+        assert!(timeout(Duration::from_millis(20), stays).await.is_err());
+        // Of those who are known there is one too many.
+        let known = has_no_place(&other, strangers.enter(), &callers);
+        assert!(other.call(call()).await.is_err());
+        known.await;
+    });
 }
