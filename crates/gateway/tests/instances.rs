@@ -11,7 +11,11 @@ use std::time::Duration;
 const RUN42: &str = "stf008-run42.stream.site.org";
 
 fn reaches(running: &rig::Running<'_>) -> bool {
-    let (mut stream, hello) = running.greet(RUN42);
+    reaches_by(running, RUN42)
+}
+
+fn reaches_by(running: &rig::Running<'_>, name: &str) -> bool {
+    let (mut stream, hello) = running.greet(name);
     let mut back = vec![0; hello.len()];
     stream.read_exact(&mut back).is_ok() && back == hello
 }
@@ -115,10 +119,16 @@ fn an_idle_instance_rests_and_the_next_connection_starts_it() {
     let (mut stream, hello) = running.greet(RUN42);
     stream.read_exact(&mut vec![0; hello.len()]).unwrap();
     let starts = rig.starts("run42");
-    for _ in 0..20 {
-        std::thread::sleep(Duration::from_millis(20));
+    // One that nobody is connected to rests in the same time, twice.
+    running.provision("run43");
+    for round in 1..=2 {
+        until("the other one rests", || {
+            rig.record("run43")["runs"] == false
+        });
         stream.write_all(b"x").unwrap();
         stream.read_exact(&mut [0]).unwrap();
+        assert!(reaches_by(&running, "stf008-run43.stream.site.org"));
+        assert_eq!(rig.starts("run43"), 1 + round);
     }
     assert_eq!(rig.starts("run42"), starts);
     running.gateway.stop();
