@@ -20,6 +20,7 @@ mod join;
 mod memory;
 mod offer;
 mod proof;
+mod rates;
 mod receiving;
 mod relay;
 mod sending;
@@ -43,10 +44,11 @@ pub use join::{JoinOptions, join, join_in_turn};
 pub use memory::Memory;
 pub use offer::{Offer, OfferOptions, Way};
 pub use proof::{Binding, Credential, EXPORTER, PROOF_BYTES};
+pub use rates::Rates;
 pub use relay::{Bind, Event, Relay, Stopper, Target};
 pub use session::{
-    Broken, Next, PING_EVERY, Rates, Read, SILENT_MAX, STREAMS_MAX, STRIPES_MAX, Session, Side,
-    Stripe, Wake,
+    Broken, Next, PING_EVERY, Read, SILENT_MAX, STREAMS_MAX, STRIPES_MAX, Session, Side, Stripe,
+    Wake,
 };
 pub use strangers::{Stranger, Strangers};
 pub use tls::serving;

@@ -12,6 +12,7 @@ use crate::account::Account;
 use crate::faults::{Fault, planted};
 use crate::frame::{DATA_BYTES_MAX, Frame, Reason, StreamId};
 use crate::memory::{Memory, Shares};
+use crate::rates::{Rates, lower};
 use crate::receiving::{Found, Receiving, WINDOW_BYTES, WINDOW_BYTES_MAX};
 use crate::sending::Sending;
 use bytes::Bytes;
@@ -190,23 +191,6 @@ pub struct Session {
     over: Option<Reason>,
     account: Account,
     wakes: Vec<Wake>,
-}
-
-/// The most that passes, bytes a second.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Rates {
-    /// What this side sends.
-    pub sends: Option<u64>,
-    /// What it takes.
-    pub takes: Option<u64>,
-}
-
-/// The lower one of two limits, of which each may be none.
-pub(crate) fn lower(one: Option<u64>, other: Option<u64>) -> Option<u64> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    }
 }
 
 impl Session {
