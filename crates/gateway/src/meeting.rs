@@ -1,7 +1,8 @@
 //! Relays that meet, of two sites that nobody reaches: who waits for whom.
 //!
-//! Plain state. Anybody who reaches the port can say that they wait, so that those who do are bounded: at the bound the oldest of
-//! the address that has most goes, and a stranger at one address is in nobody's way but their own.
+//! Plain state. Anybody who reaches the port can say that they wait, so that those who do are bounded, offers and those who join
+//! each for themselves: at the bound the oldest of the address that has most goes, and a stranger at one address is in nobody's
+//! way but their own.
 
 use crate::client_hello::Guest;
 use crate::faults::{Fault, planted};
@@ -53,7 +54,7 @@ pub struct Seat<T> {
 }
 
 impl<T> Meeting<T> {
-    /// So many wait at most.
+    /// So many offers wait at most, and so many who join.
     pub fn new(waiting_max: usize) -> Arc<Self> {
         let present = Present {
             count: 0,
@@ -76,9 +77,11 @@ impl<T> Meeting<T> {
         // Who is dropped here learns it from the channel.
         if same.count() >= SIDE_MAX {
             present.oldest(|one| one.guest == guest);
-        } else if present.waiting.len() >= self.waiting_max && !planted(Fault::UnboundedMeeting) {
-            let most = present.most(source);
-            present.oldest(|one| one.source == most);
+        } else if present.of_side(guest).count() >= self.waiting_max
+            && !planted(Fault::UnboundedMeeting)
+        {
+            let most = present.most(guest, source);
+            present.oldest(|one| is_same_side(one.guest, guest) && one.source == most);
         }
         let (tell, told) = oneshot::channel();
         present.count += 1;
@@ -110,17 +113,33 @@ impl<T> Present<T> {
         self.waiting.remove(&number)
     }
 
-    /// The source that most wait of, with who comes from `own`; that one rather than another with as many.
-    fn most(&self, own: IpAddr) -> IpAddr {
+    /// Those who wait on the same side of whatever rendezvous, the oldest first.
+    fn of_side(&self, guest: Guest) -> impl Iterator<Item = &Waiting<T>> {
+        let all = self.waiting.values();
+        all.filter(move |one| is_same_side(one.guest, guest))
+    }
+
+    /// The source that most wait of on a side, with one more who comes from `own`; of those with as many that one, or the
+    /// one that has waited longest.
+    fn most(&self, side: Guest, own: IpAddr) -> IpAddr {
         let mut counts = HashMap::from([(own, 1)]);
-        for one in self.waiting.values() {
+        for one in self.of_side(side) {
             *counts.entry(one.source).or_insert(0) += 1;
         }
-        let most = counts.into_iter();
-        most.filter(|(source, count)| *source != own || *count > 1)
-            .max_by_key(|(source, count)| (*count, *source == own))
-            .map_or(own, |(source, _)| source)
+        let most = counts.values().copied().max().unwrap_or_default();
+        let mut sources = self.of_side(side).map(|one| one.source);
+        match counts[&own] == most && most > 1 {
+            true => own,
+            false => sources.find(|source| counts[source] == most).unwrap_or(own),
+        }
     }
+}
+
+fn is_same_side(one: Guest, other: Guest) -> bool {
+    matches!(
+        (one, other),
+        (Guest::Offers(_), Guest::Offers(_)) | (Guest::Joins(_), Guest::Joins(_))
+    )
 }
 
 /// Whether one is the other side of the other.
@@ -134,7 +153,7 @@ fn meets(one: Guest, other: Guest) -> bool {
 }
 
 /// Who somebody is taken to be: their address, of IPv6 the network of it, for that is what one host has.
-fn source(address: IpAddr) -> IpAddr {
+pub fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
         IpAddr::V6(address) => {
@@ -148,6 +167,12 @@ impl<T> Seat<T> {
     /// The other side, once it has come; `None` if this one has to go.
     pub async fn met(&mut self) -> Option<T> {
         (&mut self.told).await.ok()
+    }
+
+    /// Gives the place up. The other side comes with that if it has come at this moment.
+    pub fn leave(mut self) -> Option<T> {
+        self.told.close();
+        self.told.try_recv().ok()
     }
 }
 
@@ -239,11 +264,16 @@ mod tests {
         drop(strangers);
         let mut more: Vec<_> = (3..9).map(|id| waits(&all, offers(id), far(id))).collect();
         assert_eq!(all.count(), 8);
-        let gone = honest
-            .iter_mut()
-            .chain(&mut more)
-            .filter_map(|seat| is_evicted(seat).then_some(()));
-        assert_eq!(gone.count(), 1);
+        let everybody = honest.iter_mut().chain(&mut more);
+        let gone: Vec<bool> = everybody.map(is_evicted).collect();
+        assert!(gone[0] && !gone[1..].contains(&true), "{gone:?}");
+        // Who joins from wherever takes no place of an offer.
+        let joining: Vec<_> = (0..50)
+            .map(|id| waits(&all, joins(100 + id), far(id)))
+            .collect();
+        assert_eq!(all.count(), 16);
+        assert!(!more.iter_mut().any(is_evicted));
+        drop(joining);
         let unbounded = || {
             let all = Meeting::<u32>::new(4);
             let _seats: Vec<_> = (0..9).map(|id| waits(&all, joins(id), NEAR)).collect();

@@ -2,24 +2,28 @@
 
 use crate::client_hello::{Alert, Guest};
 use crate::ingress::{Counters, say};
-use crate::meeting::{Entered, Meeting};
+use crate::meeting::{Entered, Meeting, source};
 use crate::options::{Limits, Meetings};
 use crate::passing::{Prefixed, pass};
 use crate::report::{RareLine, Report};
+use rustix::net::sockopt;
+use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::sleep;
 
 /// What an offer hears when it waits: a change_cipher_spec, which TLS 1.3 lets pass anywhere and gives no meaning (RFC 8446, 5).
 const WAITS: [u8; 6] = [20, 3, 3, 0, 1, 1];
 /// For how long nothing may pass between two that have met: each side of a link says something every 10 s.
 const IDLE: Duration = Duration::from_secs(60);
+/// After so long without a sign the relays take a connection to be gone.
+const SILENT_MAX: Duration = Duration::from_secs(20);
 
 /// A connection that wants to meet another one.
 pub struct Passenger {
@@ -37,24 +41,27 @@ pub struct Passenger {
 pub struct Pairing {
     room: Arc<Meeting<Passenger>>,
     meetings: Meetings,
-    pairs: Semaphore,
+    pairs: Pairs,
     wait: Duration,
     report: Report,
     denied: RareLine,
     met: RareLine,
+    full: RareLine,
 }
 
 impl Pairing {
     /// One for those who may.
     pub fn new(meetings: Meetings, limits: &Limits, report: Report) -> Self {
         Self {
-            room: Meeting::new(limits.meeting_waiting_max),
+            // Each link has one that waits while the others have met.
+            room: Meeting::new(limits.meeting_waiting_max.max(limits.meetings_max)),
             meetings,
-            pairs: Semaphore::new(limits.meetings_max),
+            pairs: Pairs::new(limits.meetings_max),
             wait: limits.meeting_wait,
             report,
             denied: RareLine::default(),
             met: RareLine::default(),
+            full: RareLine::default(),
         }
     }
 
@@ -79,6 +86,7 @@ impl Pairing {
             }
             passenger.stream.write_all(&WAITS).await?;
         }
+        hear_of_silence(&passenger.stream);
         let mut seat = loop {
             match self.room.enter(guest, from) {
                 Entered::Waits(seat) => break seat,
@@ -99,7 +107,8 @@ impl Pairing {
             () = sleep(wait) => None,
             () = speaks(&passenger.stream) => return Ok(()),
         };
-        drop(seat);
+        // Whoever was sent here at this moment is taken, too.
+        let came = came.or(seat.leave());
         let (joins, offers) = match (came, guest) {
             (Some(other), Guest::Offers(_)) => (other, passenger),
             (Some(other), Guest::Joins(_)) => (passenger, other),
@@ -118,7 +127,14 @@ impl Pairing {
         offers: Passenger,
         counters: &Counters,
     ) -> io::Result<()> {
-        let Ok(_pair) = self.pairs.try_acquire() else {
+        let Some(_pair) = self.pairs.enter(offers.peer.ip()) else {
+            let text = || {
+                let from = offers.peer.ip();
+                format!(
+                    "relays cannot meet: there are too many pairs, or of {from} (--meetings-max)"
+                )
+            };
+            self.full.write(&self.report, text);
             return say(&mut joins.stream, Alert::InternalError).await;
         };
         counters.met.fetch_add(1, Ordering::Relaxed);
@@ -130,8 +146,84 @@ impl Pairing {
     }
 }
 
+/// What stands still is closed by the kernel as soon as the relays themselves give it up, so that it is in nobody's way who
+/// comes again.
+fn hear_of_silence(stream: &TcpStream) {
+    let silent = SILENT_MAX.as_secs() as u32;
+    // None of them is needed to go on.
+    let _ = sockopt::set_tcp_user_timeout(stream, silent * 1000);
+    let _ = sockopt::set_socket_keepalive(stream, true);
+    let _ = sockopt::set_tcp_keepidle(stream, SILENT_MAX / 2);
+    let _ = sockopt::set_tcp_keepintvl(stream, SILENT_MAX / 4);
+    let _ = sockopt::set_tcp_keepcnt(stream, 2);
+}
+
+/// Pairs that have met: all together, and by who let them: one source has half of them at most.
+struct Pairs {
+    most: usize,
+    /// Locked for a look.
+    of: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// A pair, until it is dropped.
+struct Pair<'a> {
+    all: &'a Pairs,
+    source: IpAddr,
+}
+
+impl Pairs {
+    fn new(most: usize) -> Self {
+        let of = Mutex::default();
+        Self { most, of }
+    }
+
+    /// One more of this offer's, if there is room for it.
+    fn enter(&self, offers: IpAddr) -> Option<Pair<'_>> {
+        let source = source(offers);
+        let mut of = self.of.lock().expect("no holder panics");
+        let all: usize = of.values().sum();
+        let own = of.get(&source).copied().unwrap_or_default();
+        if all >= self.most || own >= self.most.div_ceil(2) {
+            return None;
+        }
+        of.insert(source, own + 1);
+        Some(Pair { all: self, source })
+    }
+}
+
+impl Drop for Pair<'_> {
+    fn drop(&mut self) {
+        let mut of = self.all.of.lock().expect("no holder panics");
+        if let Some(count) = of.get_mut(&self.source) {
+            *count -= 1;
+            if *count == 0 {
+                of.remove(&self.source);
+            }
+        }
+    }
+}
+
 /// Resolves when one that waits has gone, or speaks out of turn.
 async fn speaks(stream: &TcpStream) {
     // What it is does not matter.
     let _ = stream.peek(&mut [0]).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_source_has_half_of_all_pairs() {
+        let pairs = Pairs::new(8);
+        let from = |last: u8| IpAddr::from([10, 0, 0, last]);
+        let own: Vec<_> = std::iter::from_fn(|| pairs.enter(from(1))).collect();
+        assert_eq!(own.len(), 4);
+        let others: Vec<_> = (2..9).filter_map(|last| pairs.enter(from(last))).collect();
+        assert_eq!(others.len(), 4);
+        drop(own);
+        assert!(pairs.enter(from(3)).is_some());
+        drop(others);
+        assert!(pairs.of.lock().unwrap().is_empty());
+    }
 }

@@ -154,6 +154,11 @@ impl Destination {
                     "nobody waits at {self} with this code: the offer is over, or has not come there yet"
                 ))
             }
+            Some(rustls::Error::AlertReceived(AlertDescription::InternalError)) => {
+                RelayError::Unreachable(format!(
+                    "{self} has no room for one more pair of relays, or none for this offer's (its --meetings-max)"
+                ))
+            }
             _ => RelayError::Protocol(format!("{self}: no TLS with a relay: {error}")),
         }
     }

@@ -8,7 +8,7 @@ use crate::memory::Memory;
 use crate::proof::{Claim, Credential, prove, verify};
 use crate::rates::Rates;
 use crate::relay::{Bind, Event, Relay, Shared, Target, bind_all, by_name, listen_at, open};
-use crate::session::{STRIPES_MAX, Session, Side};
+use crate::session::{SILENT_MAX, STRIPES_MAX, Session, Side};
 use crate::tls;
 use crate::tunnel::{Tunnel, ends};
 use bytes::BytesMut;
@@ -226,6 +226,8 @@ impl Joined {
     /// Keeps one connection, and dials it again for as long as the session lasts.
     async fn keep(self: Arc<Self>, tunnel: Arc<Tunnel>, mut first: Option<(Dialled, BytesMut)>) {
         let mut pause = PAUSE_FIRST;
+        // Since when nobody but who refuses has answered.
+        let mut refused = None;
         loop {
             let come = async {
                 match first.take() {
@@ -240,6 +242,7 @@ impl Joined {
             match come {
                 Ok((dialled, rest)) => {
                     pause = PAUSE_FIRST;
+                    refused = None;
                     let at = ends(dialled.stream.get_ref().0);
                     match tunnel.carry(dialled.stream, rest, at).await {
                         Err(RelayError::Over(_)) | Ok(()) => return,
@@ -247,8 +250,23 @@ impl Joined {
                         Err(_) => {}
                     }
                 }
-                Err(RelayError::Refused(Refusal::Unknown)) => return tunnel.end(Reason::Gone),
-                Err(RelayError::Refused(Refusal::Over)) => return tunnel.end(Reason::Over),
+                Err(RelayError::Refused(why)) => {
+                    // Without a proof: at a meeting place it may be somebody who has seen the rendezvous.
+                    let since = *refused.get_or_insert_with(Instant::now);
+                    let is_alone = !tunnel.is_connected();
+                    match why {
+                        Refusal::Unknown if is_alone && since.elapsed() > SILENT_MAX => {
+                            return tunnel.end(Reason::Gone);
+                        }
+                        Refusal::Over if is_alone && since.elapsed() > SILENT_MAX => {
+                            return tunnel.end(Reason::Over);
+                        }
+                        _ => {
+                            let note = format!("somebody at {} refuses: {why}", self.destination);
+                            self.shared.events.send(Event::Note(note));
+                        }
+                    }
+                }
                 Err(RelayError::Impostor) => {
                     self.shared
                         .events

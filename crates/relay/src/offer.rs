@@ -32,8 +32,9 @@ const WRONG_PAUSE: Duration = Duration::from_secs(1);
 /// Between two tries to wait at a meeting place: it doubles up to the last.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_secs(5);
-/// How long a connection waits at a meeting place: those that have gone without a word are found out so.
-const WAIT_MAX: Duration = Duration::from_secs(60);
+/// How long a connection waits at a meeting place, which ends the wait after 20 s itself: one that has gone without a
+/// word is found out so.
+const WAIT_MAX: Duration = Duration::from_secs(22);
 /// How often time is looked at.
 const TICK: Duration = Duration::from_millis(500);
 

@@ -248,18 +248,19 @@ fn strangers_who_wait_keep_nobody_out() {
     let gateway = Place::open();
     let site = meet(&echo, gateway.port(), gateway.port());
     let pending = try_offer(&echo, place(gateway.port())).unwrap();
-    let strangers: Vec<TcpStream> = (0..300_u32)
+    let bound = Limits::default().meeting_waiting_max;
+    let strangers: Vec<TcpStream> = (0..2 * bound as u32 + 50)
         .map(|count| {
             let side = ["offers", "joins"][count as usize % 2];
             let says = rig::hello_that_speaks(&format!("thalweg-relay-{side}/{count:032x}"));
             stranger(gateway.address(), &says)
         })
         .collect();
-    let bound = Limits::default().meeting_waiting_max;
+    // Of each side so many.
     until(|| {
         let waiting = gateway.gateway.waiting();
-        assert!(waiting <= bound);
-        (waiting == bound).then_some(())
+        assert!(waiting <= 2 * bound);
+        (waiting == 2 * bound).then_some(())
     });
     let second = Site::join(pending, gateway.port(), |_| {});
     assert!(there_and_back(connect(second.at("echo")), b"mine") == b"mine");
