@@ -21,6 +21,8 @@ faults::faults! {
     AnyStrangers,
     /// Hold as much as if no other session held anything.
     OwnMemory,
+    /// Say what has arrived when a quarter of a window has, whoever asks.
+    Unasked,
     /// Count what waits of streams that nobody reads, as if it could be sent.
     CountsBlocked,
 }

@@ -25,7 +25,7 @@ pub struct Memory {
 #[derive(Debug)]
 struct Pool {
     most: u64,
-    /// Never above `most`. Any session adds to it and takes away what it had added.
+    /// Above `most` only by what each stream may always hold. Any session adds to it and takes away what it had added.
     used: AtomicU64,
 }
 
@@ -139,6 +139,14 @@ impl Share {
 
 #[cfg(test)]
 impl Memory {
+    /// Enough for streams and their windows, and so little for what is sent.
+    pub(crate) fn short(sends: u64) -> Self {
+        Self {
+            sends: Pool::of(sends),
+            ..Self::of(2 << 30)
+        }
+    }
+
     /// What is used of streams, windows and what is sent.
     pub(crate) fn used(&self) -> [u64; 3] {
         [&self.streams, &self.windows, &self.sends].map(|pool| pool.used.load(Ordering::Relaxed))

@@ -11,6 +11,8 @@ pub(crate) const WINDOW_BYTES: u64 = 256 << 10;
 pub(crate) const WINDOW_BYTES_MAX: u64 = 64 << 20;
 /// The most pieces that wait for one before them.
 const EARLY_MAX: usize = 16 << 10;
+/// Pieces below this that come before their turn are copied.
+const EARLY_COPIED_BYTES: usize = 16 << 10;
 /// Pieces below this are copied together: what they came in has many of them.
 const SMALL_BYTES: usize = 4 << 10;
 
@@ -84,8 +86,13 @@ impl Receiving {
             return Ok(());
         }
         if offset > self.received {
-            let before = self.early.insert(offset, bytes.clone());
             self.early_bytes += bytes.len() as u64;
+            // A piece holds the block that it came in, which may have little else.
+            let kept = match bytes.len() < EARLY_COPIED_BYTES {
+                true => Bytes::copy_from_slice(&bytes),
+                false => bytes,
+            };
+            let before = self.early.insert(offset, kept);
             self.early_bytes -= before.map_or(0, |before| before.len() as u64);
             let is_full = self.early.len() > EARLY_MAX || self.early_bytes > 2 * self.window;
             return if is_full {
@@ -181,6 +188,11 @@ impl Receiving {
 
     pub(crate) fn is_credit_due(&self) -> bool {
         self.is_credit_due
+    }
+
+    /// Whether something has come that no Credit said.
+    pub(crate) fn has_unsaid(&self) -> bool {
+        self.received > self.said
     }
 
     /// A Credit is to be said, whatever was said before.

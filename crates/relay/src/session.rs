@@ -18,8 +18,11 @@ use crate::sending::Sending;
 use bytes::Bytes;
 use net::Bucket;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt;
 use std::time::{Duration, Instant};
+
+mod terms;
+
+pub use terms::{Broken, Next, Read, Side, Stripe, Wake};
 
 /// Connections of a session at once.
 pub const STRIPES_MAX: usize = 16;
@@ -41,6 +44,8 @@ const SHARE_BYTES: usize = 64 << 10;
 const ENDED_MAX: usize = 4096;
 /// Last words of streams that are sent again when their connection is lost.
 const LAST_WORDS_MAX: usize = 4096;
+/// How often the other side is asked what has arrived, at most, where memory is short.
+const ASK_EVERY: Duration = Duration::from_millis(50);
 /// Before the first round trip was measured.
 const RTT_FIRST: Duration = Duration::from_millis(100);
 
@@ -48,78 +53,6 @@ const _: () = assert!(
     SILENT_MAX.as_secs() >= 2 * PING_EVERY.as_secs(),
     "one ping may be lost"
 );
-
-/// Which side of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// It joined: its streams have even numbers.
-    Joined,
-    /// It offered: odd ones.
-    Offered,
-}
-
-/// A connection of a session, by its place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Stripe(pub u8);
-
-/// What a connection sends next.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Next {
-    /// This.
-    Frame(Frame),
-    /// Nothing until then, or until it is woken.
-    At(Instant),
-    /// Nothing until it is woken.
-    Idle,
-}
-
-/// What a reader of a stream finds.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Read {
-    /// These bytes.
-    Bytes(Bytes),
-    /// Nothing until it is woken.
-    Nothing,
-    /// The other side has ended its direction in order.
-    End,
-    /// The stream has ended without an order.
-    Reset(Reason),
-}
-
-/// Who has something to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wake {
-    /// A connection may send.
-    Stripe(Stripe),
-    /// A connection is silent or not wanted: it is to be closed.
-    Drop(Stripe),
-    /// Bytes, an end or a reset can be read of a stream.
-    Readable(StreamId),
-    /// Bytes of a stream can be written.
-    Writable(StreamId),
-    /// The other side opens a stream to a target.
-    Opened(StreamId, String),
-    /// The stream ended so.
-    Failed(StreamId, Reason),
-    /// The session is over.
-    Over(Reason),
-}
-
-/// How the other side breaks the protocol.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Broken(pub &'static str);
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the other side does not keep to the protocol: {}",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for Broken {}
 
 #[derive(Debug)]
 struct Connection {
@@ -150,6 +83,8 @@ struct Stream {
     flowing: usize,
     /// What of it is in the process's sum of what is held.
     held: u64,
+    /// The Credit that says that all has arrived, and the connection that it went by last.
+    last_credit: Option<(usize, Frame)>,
 }
 
 /// How far the opening of a stream is.
@@ -186,6 +121,10 @@ pub struct Session {
     shares: Shares,
     /// Bytes that wait to be sent, of all streams of which the other side takes some.
     queued: usize,
+    /// Streams whose writers wait for memory.
+    short: BTreeSet<StreamId>,
+    /// When the other side was last asked, for them, what has arrived.
+    asked: Instant,
     heard: Instant,
     started: Instant,
     over: Option<Reason>,
@@ -216,6 +155,8 @@ impl Session {
             takes: Bucket::new(takes, now),
             shares: memory.shares(),
             queued: 0,
+            short: BTreeSet::new(),
+            asked: now,
             heard: now,
             started: now,
             over: None,
@@ -342,14 +283,19 @@ impl Session {
             reset: None,
             flowing: 0,
             held: 0,
+            last_credit: None,
         };
         self.streams.insert(id, stream);
         self.find_home(id);
     }
 
-    /// Bytes that a stream takes now; `None` if there is no such stream any more.
-    pub fn room(&self, id: StreamId) -> Option<usize> {
+    /// Bytes that a stream takes now; `None` if there is no such stream any more. With 0 its writer is woken when
+    /// there may be more.
+    pub fn room(&mut self, id: StreamId) -> Option<usize> {
         let stream = self.streams.get(&id)?;
+        if stream.reset.is_some() {
+            return None;
+        }
         let share = match self.queued < ALL_QUEUED_BYTES || planted(Fault::OwnQueues) {
             true => usize::MAX,
             false => SHARE_BYTES.saturating_sub(stream.sending.queued()),
@@ -357,9 +303,34 @@ impl Session {
         // However little memory is left, each stream moves.
         let least = (SHARE_BYTES as u64).saturating_sub(stream.held);
         let held = self.shares.sends.spare().max(least);
-        let room = stream.sending.room().min(share);
-        let room = room.min(usize::try_from(held).unwrap_or(usize::MAX));
-        stream.reset.is_none().then_some(room)
+        let wanted = stream.sending.room().min(share);
+        let room = wanted.min(usize::try_from(held).unwrap_or(usize::MAX));
+        if room == 0 && wanted > 0 && self.short.insert(id) {
+            // What has arrived of it is held until the other side says so, which it does for a quarter of a window.
+            self.wake_any();
+        }
+        Some(room)
+    }
+
+    /// There may be memory again for those who wait for it.
+    fn wake_short(&mut self) {
+        let short = std::mem::take(&mut self.short).into_iter();
+        self.wakes.extend(short.map(Wake::Writable));
+    }
+
+    /// When the other side may be asked what has arrived.
+    fn asks_at(&self) -> Instant {
+        self.asked + self.account.rtt.unwrap_or_default().max(ASK_EVERY)
+    }
+
+    /// The other side asks: what it was not told of has its Credit.
+    fn owe_unsaid(&mut self) {
+        for (id, stream) in &mut self.streams {
+            if stream.receiving.has_unsaid() && !stream.receiving.is_credit_due() {
+                stream.receiving.say_again();
+                self.credits.push_back(*id);
+            }
+        }
     }
 
     /// Sends bytes of a stream, at most as many as it has room for.
@@ -512,6 +483,7 @@ impl Session {
                 self.count(stream);
                 self.list(stream);
                 self.wakes.push(Wake::Writable(stream));
+                self.wake_short();
                 self.forget_if_done(stream);
             }
             Frame::Reset { stream, reason } => self.was_reset(stream, reason),
@@ -523,6 +495,9 @@ impl Session {
                     connection.control.push_back(Frame::Pong(token));
                     self.wake(place);
                 }
+                if !planted(Fault::Unasked) {
+                    self.owe_unsaid();
+                }
             }
             Frame::Pong(token) => {
                 let sample = Duration::from_micros(self.clock(now).saturating_sub(token));
@@ -531,6 +506,7 @@ impl Session {
                     Some(rtt) if sample > rtt => rtt + (sample - rtt) / 8,
                     _ => sample,
                 });
+                self.wake_short();
             }
             Frame::Rate(rate) => {
                 let asked = (rate > 0).then_some(rate);
@@ -650,6 +626,8 @@ impl Session {
 
     /// Looks after what time brings: pings, silence.
     pub fn tick(&mut self, now: Instant) {
+        // Other sessions may have given memory back.
+        self.wake_short();
         let clock = self.clock(now);
         let places: Vec<usize> = self.places().collect();
         for &place in &places {
@@ -708,7 +686,19 @@ impl Session {
         if let Some(frame) = self.next_credit(now, place) {
             return Next::Frame(frame);
         }
-        self.next_data(now, place)
+        let next = self.next_data(now, place);
+        if self.short.is_empty() || matches!(next, Next::Frame(_)) {
+            return next;
+        }
+        let asks = self.asks_at();
+        match next {
+            _ if asks <= now => {
+                self.asked = now;
+                Next::Frame(Frame::Ping(self.clock(now)))
+            }
+            Next::At(at) => Next::At(at.min(asks)),
+            _ => Next::At(asks),
+        }
     }
 
     fn keep_last_word(&mut self, place: usize, frame: &Frame) {
@@ -749,7 +739,7 @@ impl Session {
                 limit,
             };
             if is_last {
-                self.keep_last_word(place, &frame);
+                stream.last_credit = Some((place, frame.clone()));
             }
             return Some(frame);
         }
@@ -924,6 +914,12 @@ impl Session {
             self.shares.windows.give(stream.receiving.grown());
             self.shares.sends.give(stream.held);
             self.queued -= stream.flowing;
+            self.short.remove(&id);
+            self.wake_short();
+            // As long as the stream was there, it was said again with every connection that was lost.
+            if let Some((place, frame)) = stream.last_credit {
+                self.keep_last_word(place, &frame);
+            }
             self.note_ended(id);
         }
     }

@@ -20,6 +20,8 @@ use tokio::time::{sleep, sleep_until, timeout};
 
 /// Bytes that are read or written at once.
 const BLOCK_BYTES: usize = 64 << 10;
+/// What TLS gives at once.
+const RECORD_BYTES: usize = 16 << 10;
 /// How long a target may take to accept.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the other side may take to close, once the session is over.
@@ -126,6 +128,11 @@ impl Tunnel {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder panics")
+    }
+
+    /// Whether there is a connection.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.state().session.stripes() > 0
     }
 
     /// Does something with the session, and wakes who has something to do then.
@@ -314,7 +321,10 @@ impl Tunnel {
                     return Err(RelayError::Protocol(broken.to_string()));
                 }
             }
-            input.reserve(BLOCK_BYTES);
+            // A piece that is kept keeps its block: blocks are filled.
+            if input.capacity() - input.len() < RECORD_BYTES {
+                input.reserve(BLOCK_BYTES);
+            }
             match reader.read_buf(&mut input).await {
                 Ok(0) => {
                     return Err(RelayError::Unreachable(
@@ -470,7 +480,7 @@ impl Tunnel {
     ) -> Result<(), Ended> {
         let mut buffer = BytesMut::new();
         loop {
-            let room = match self.state().session.room(id) {
+            let room = match self.with(|session| session.room(id)) {
                 Some(room) => room.min(BLOCK_BYTES),
                 None => return Err(Ended::There),
             };
