@@ -126,6 +126,16 @@ impl Offer {
     }
 }
 
+/// Tells why somebody may not come in, who may be gone.
+async fn refuse(stream: &mut TlsStream<TcpStream>, refusal: Refusal) {
+    if refusal == Refusal::Wrong {
+        sleep(WRONG_PAUSE).await;
+    }
+    let frame = Frame::Refused(refusal);
+    // Who is refused may be gone.
+    let _ = timeout(GREETING_TIMEOUT, write_frame(stream, &frame)).await;
+}
+
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], RelayError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes)
@@ -310,19 +320,16 @@ impl Reception {
         let (welcome, tunnel) = match answer {
             Ok(admitted) => admitted,
             Err(refusal) => {
-                if refusal == Refusal::Wrong {
-                    if let Some(offering) = &meant {
-                        let note = Event::Note(format!("{from} came with a wrong code"));
-                        offering.shared.events.send(note);
-                    }
-                    sleep(WRONG_PAUSE).await;
+                if refusal == Refusal::Wrong
+                    && let Some(offering) = &meant
+                {
+                    let note = Event::Note(format!("{from} came with a wrong code"));
+                    offering.shared.events.send(note);
                 }
-                // Who is refused may be gone.
-                let _ = timeout(
-                    GREETING_TIMEOUT,
-                    write_frame(&mut stream, &Frame::Refused(refusal)),
-                )
-                .await;
+                tokio::select! {
+                    () = refuse(&mut stream, refusal) => {}
+                    () = stranger.evicted() => {}
+                }
                 return;
             }
         };
