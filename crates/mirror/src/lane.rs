@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     /// Bytes that are fetched and not stored, and how many of these at most.
     pub held: u64,
     pub held_max: u64,
-    /// The number of this session: what an earlier one has sent is not taken any more.
+    /// The last number under which a mirror was opened.
     pub opening: u64,
     /// How much one lane fetches at once.
     pub fetch_bytes: u64,
@@ -95,6 +95,8 @@ struct Sent {
 pub(crate) struct Lane {
     pub partition: PartitionIndex,
     pub flow: Flow,
+    /// The number under which its mirror was opened: what was sent under an earlier one is not taken any more.
+    opening: u64,
     fetch: Option<Pending<FetchedBatches>>,
     data: Data,
     sent: VecDeque<Sent>,
@@ -107,10 +109,11 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    pub fn new(partition: PartitionIndex, flow: Flow, committed: Offset) -> Self {
+    pub fn new(partition: PartitionIndex, flow: Flow, committed: Offset, opening: u64) -> Self {
         Self {
             partition,
             flow,
+            opening,
             fetch: None,
             data: Data::Unknown,
             sent: VecDeque::new(),
@@ -150,6 +153,20 @@ impl Lane {
         Ok(advanced)
     }
 
+    /// Gives back what it holds of the link's bytes.
+    pub fn give_back(&self, shared: &mut Shared) {
+        let next = match &self.data {
+            Data::Unknown => 0,
+            Data::Reading(reading) => reading.bytes,
+            Data::Here(data) => data.iter().map(|piece| piece.len() as u64).sum(),
+        };
+        let sent = self.sent.iter();
+        let data: u64 = next + sent.clone().map(|sent| sent.data_bytes).sum::<u64>();
+        let batches = self.flow.queued_bytes() + sent.map(|sent| sent.bytes).sum::<u64>();
+        shared.held = shared.held.saturating_sub(data + batches);
+        shared.held_data = shared.held_data.saturating_sub(data);
+    }
+
     /// Gives up what is under way: the next session begins with what the copy has.
     pub fn cancel(&self) {
         if let Some(fetch) = &self.fetch {
@@ -181,7 +198,13 @@ impl Lane {
             let Some(outcome) = sent.pending.try_get() else {
                 break;
             };
-            outcome.map_err(|error| trouble(&at_copy(pair), error))?;
+            outcome.map_err(|error| match error {
+                // It is longer than the copy takes: so it will be the next time.
+                ClientError::Invalid(text) => {
+                    Trouble::refused(format!("{}: {text}", at_copy(pair)))
+                }
+                error => trouble(&at_copy(pair), error),
+            })?;
             let sent = self.sent.pop_front().expect("it is there");
             shared.held -= sent.bytes + sent.data_bytes;
             shared.held_data -= sent.data_bytes;
@@ -253,7 +276,7 @@ impl Lane {
         let piece = self.flow.next_piece().expect("it was seen above");
         let copied = CopiedBatch {
             partition: self.partition,
-            opening: shared.opening,
+            opening: self.opening,
             batch: piece.batch,
             data,
         };

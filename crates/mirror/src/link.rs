@@ -3,7 +3,9 @@
 //! ```text
 //!  Opening ──both sides, topics, where the copies are──► Copying ──stop──► Ending ──► over
 //!     ▲                                                     │
-//!     └──────────── Waiting (why, in words) ◄──────────────┘ whatever time may heal
+//!     └──────────── Waiting (why, in words) ◄──────────────┘ whatever time may heal, of all topics
+//!
+//!  a topic:   Works ──what time may heal──► Waits ──its pause is over, and it opens──► Works
 //! ```
 
 use crate::flow::Flow;
@@ -12,8 +14,8 @@ use crate::progress::{Lag, LinkState, Progress};
 use crate::setup::{self, Pair, at_copy, at_source, consumer};
 use crate::trouble::{LinkError, Trouble, trouble};
 use client::{
-    Driver, DriverOptions, Endpoint, MirrorPosition, Offset, PartitionIndex, Pending, Position,
-    TopicDescription,
+    ClientError, Driver, DriverOptions, Endpoint, MirrorPosition, Offset, PartitionIndex, Pending,
+    Position, TopicDescription,
 };
 use net::Bucket;
 use std::collections::BTreeSet;
@@ -141,13 +143,35 @@ pub struct Link<'a> {
 /// An acknowledgement under way: of which lanes, and how far they are.
 type Acknowledging = (Vec<(usize, Position)>, Pending<()>);
 
-/// A topic of a session.
+/// A topic of a link, in a session.
+struct Place {
+    topic: MirroredTopic,
+    standing: Standing,
+    /// How long it waits when it fails next.
+    pause: Duration,
+}
+
+/// Where a topic stands.
+enum Standing {
+    /// It is copied.
+    Works(Box<Work>),
+    /// Something keeps it, and not the others. It is opened anew then.
+    Waits {
+        until: Instant,
+        why: String,
+        /// How far it was behind when it was seen last.
+        lag: Lag,
+    },
+}
+
+/// A topic that is copied.
 struct Work {
     pair: Pair,
     lanes: Vec<Lane>,
     acknowledging: Option<Acknowledging>,
     acknowledged_at: Instant,
-    looking: Option<(Instant, Pending<TopicDescription>)>,
+    /// Whether either side still answers: the source, and the copy.
+    looking: [Option<(Instant, Pending<TopicDescription>)>; 2],
     looked_at: Instant,
     /// Mean bytes of an event at the source.
     event_bytes: u64,
@@ -245,19 +269,77 @@ impl<'a> Link<'a> {
             None => setup::connect(&self.to)?,
         };
         self.copy = Some(copy.clone());
-        self.shared.opening += 1;
-        let mut works = Vec::new();
+        let mut places = Vec::new();
         for topic in self.options.topics.clone() {
-            let pair = setup::open((&source, &copy), &topic, &self.options.name)?;
-            self.note_retention(&pair);
-            works.push(self.begin(pair)?);
+            let opened = self.open((&source, &copy), &topic);
+            let standing = match opened {
+                Ok(work) => Standing::Works(Box::new(work)),
+                Err(Trouble::Again(why)) => Standing::waits(why, PAUSE_MIN, Lag::default()),
+                Err(other) => return Err(other),
+            };
+            places.push(Place {
+                topic,
+                standing,
+                pause: PAUSE_MIN,
+            });
         }
-        let lanes = works.iter().map(|work| work.lanes.len()).sum();
-        self.shared.fetch_bytes = fetch_bytes(self.shared.held_max, lanes);
         self.state = LinkState::Copying;
-        let ended = self.copying(&mut works);
-        works.iter().for_each(Work::cancel);
+        let ended = self.copying((&source, &copy), &mut places);
+        works(&mut places).for_each(|work| work.cancel());
         ended
+    }
+
+    /// Begins, or begins anew, with one topic.
+    fn open(
+        &mut self,
+        (source, copy): (&Driver, &Driver),
+        topic: &MirroredTopic,
+    ) -> Result<Work, Trouble> {
+        let pair = setup::open((source, copy), topic, &self.options.name)?;
+        self.note_retention(&pair);
+        self.begin(pair)
+    }
+
+    /// Goes on with each topic. One that fails waits by itself, and is opened anew; if all do, the session is over.
+    fn advance(
+        &mut self,
+        drivers: (&Driver, &Driver),
+        places: &mut [Place],
+        is_ending: bool,
+    ) -> Result<bool, Trouble> {
+        let mut advanced = false;
+        for place in places.iter_mut() {
+            let stored = self.shared.events + self.shared.skipped;
+            let went = match &mut place.standing {
+                Standing::Works(work) => {
+                    let link = &self.options.name;
+                    work.advance(&mut self.shared, link, is_ending)
+                }
+                Standing::Waits { until, .. } if is_ending || *until > Instant::now() => continue,
+                Standing::Waits { .. } => self.open(drivers, &place.topic).map(|work| {
+                    place.standing = Standing::Works(Box::new(work));
+                    true
+                }),
+            };
+            match went {
+                Ok(went) => {
+                    advanced |= went;
+                    if stored != self.shared.events + self.shared.skipped {
+                        place.pause = PAUSE_MIN;
+                    }
+                }
+                Err(Trouble::Again(why)) => {
+                    place.wait(why, &mut self.shared);
+                    self.cuts += 1;
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        let waits = |place: &Place| matches!(place.standing, Standing::Waits { .. });
+        match places.iter().all(waits) {
+            true => Err(Trouble::Again(why(places).unwrap_or_default())),
+            false => Ok(advanced),
+        }
     }
 
     /// A source that does not wait for the link may drop what is not copied yet.
@@ -279,6 +361,7 @@ impl<'a> Link<'a> {
 
     /// Asks the copy where it is, and the source where it was read last.
     fn begin(&mut self, pair: Pair) -> Result<Work, Trouble> {
+        self.shared.opening += 1;
         let name = self.options.name.clone();
         let positions = self.positions(&pair)?;
         let cursors = setup::cursors(&pair.source, &name)?;
@@ -310,6 +393,7 @@ impl<'a> Link<'a> {
                 at.partition,
                 flow,
                 described.watermarks.committed,
+                self.shared.opening,
             ));
         }
         setup::announce(&pair, &name, &unknown)?;
@@ -320,7 +404,7 @@ impl<'a> Link<'a> {
             lanes,
             acknowledging: None,
             acknowledged_at: now,
-            looking: None,
+            looking: [None, None],
             looked_at: now,
         })
     }
@@ -411,26 +495,25 @@ impl<'a> Link<'a> {
         }
     }
 
-    fn copying(&mut self, works: &mut [Work]) -> Result<(), Trouble> {
+    fn copying(
+        &mut self,
+        drivers: (&Driver, &Driver),
+        places: &mut [Place],
+    ) -> Result<(), Trouble> {
         let mut ends_at = None;
         loop {
             if self.stop.is_stopped() && ends_at.is_none() {
                 ends_at = Some(Instant::now() + END_WITHIN);
             }
             self.shared.rate_at = None;
-            let mut advanced = false;
-            for work in works.iter_mut() {
-                advanced |=
-                    work.advance(&mut self.shared, &self.options.name, ends_at.is_some())?;
-            }
-            self.lag = Some(lag(works));
-            self.state = works
-                .iter()
-                .find_map(Work::away)
-                .map_or(LinkState::Copying, LinkState::Waiting);
+            let lanes = works(places).map(|work| work.lanes.len()).sum();
+            self.shared.fetch_bytes = fetch_bytes(self.shared.held_max, lanes);
+            let advanced = self.advance(drivers, places, ends_at.is_some())?;
+            self.lag = Some(lag(places));
+            self.state = why(places).map_or(LinkState::Copying, LinkState::Waiting);
             self.tell_now_and_then();
             if let Some(at) = ends_at
-                && (works.iter().all(Work::is_settled) || Instant::now() >= at)
+                && (works(places).all(|work| work.is_settled()) || Instant::now() >= at)
             {
                 return Ok(());
             }
@@ -525,11 +608,11 @@ impl Work {
 
     /// Asks the source now and then how far it is, and whether it has more partitions.
     fn look(&mut self, shared: &Shared) -> Result<(), Trouble> {
-        if let Some((_, pending)) = &mut self.looking {
-            let Some(outcome) = pending.try_get() else {
-                return Ok(());
-            };
-            self.looking = None;
+        let [source, copy] = &mut self.looking;
+        if let Some(outcome) = answer(copy) {
+            outcome.map_err(|error| trouble(&at_copy(&self.pair), error))?;
+        }
+        if let Some(outcome) = answer(source) {
             let described = outcome.map_err(|error| trouble(&at_source(&self.pair), error))?;
             if described.partitions.len() > self.lanes.len() {
                 return Err(Trouble::Again(format!(
@@ -544,9 +627,17 @@ impl Work {
         }
         if self.looked_at.elapsed() >= LOOK_EVERY {
             self.looked_at = Instant::now();
-            let pending = self.pair.source.begin_refresh();
-            notify(&pending, shared);
-            self.looking = Some((Instant::now(), pending));
+            for (looking, side) in self
+                .looking
+                .iter_mut()
+                .zip([&self.pair.source, &self.pair.copy])
+            {
+                if looking.is_none() {
+                    let pending = side.begin_refresh();
+                    notify(&pending, shared);
+                    *looking = Some((Instant::now(), pending));
+                }
+            }
         }
         Ok(())
     }
@@ -557,7 +648,7 @@ impl Work {
         if let Some((_, pending)) = &self.acknowledging {
             pending.cancel();
         }
-        if let Some((_, pending)) = &self.looking {
+        for (_, pending) in self.looking.iter().flatten() {
             pending.cancel();
         }
     }
@@ -565,8 +656,11 @@ impl Work {
     /// Why nothing is heard of the source, or of the copy.
     fn away(&self) -> Option<String> {
         let is_late = |(since, _): &(Instant, _)| since.elapsed() > AWAY_AFTER;
-        if self.looking.as_ref().is_some_and(is_late) {
-            return Some(format!("{}: no answer", at_source(&self.pair)));
+        let sides = [at_source(&self.pair), at_copy(&self.pair)];
+        for (looking, side) in self.looking.iter().zip(sides) {
+            if looking.as_ref().is_some_and(is_late) {
+                return Some(format!("{side}: no answer"));
+            }
         }
         let longest = self.lanes.iter().filter_map(Lane::waits_for_copy).max()?;
         Some(format!(
@@ -576,10 +670,74 @@ impl Work {
         ))
     }
 
+    fn lag(&self) -> Lag {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.unwrap_or_default().as_nanos() as u64;
+        let mut lag = Lag::default();
+        for lane in &self.lanes {
+            let behind = lane.committed.0.saturating_sub(lane.flow.durable().0);
+            lag.events += behind;
+            lag.bytes += behind * self.event_bytes;
+            if behind > 0 && lane.newest > 0 {
+                let age = Duration::from_nanos(now.saturating_sub(lane.newest));
+                lag.age = lag.age.max(age);
+            }
+        }
+        lag
+    }
+
     fn is_settled(&self) -> bool {
         let is_told = |lane: &Lane| lane.is_settled() && lane.flow.acknowledgement().is_none();
         self.lanes.iter().all(is_told) && self.acknowledging.is_none()
     }
+}
+
+impl Place {
+    /// Its topic failed: it waits, and gives back what it had.
+    fn wait(&mut self, why: String, shared: &mut Shared) {
+        let lag = match &self.standing {
+            Standing::Works(work) => {
+                work.cancel();
+                work.lanes.iter().for_each(|lane| lane.give_back(shared));
+                work.lag()
+            }
+            Standing::Waits { lag, .. } => *lag,
+        };
+        self.standing = Standing::waits(why, self.pause, lag);
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+    }
+}
+
+impl Standing {
+    fn waits(why: String, pause: Duration, lag: Lag) -> Self {
+        let until = Instant::now() + pause;
+        Self::Waits { until, why, lag }
+    }
+}
+
+/// The topics that are copied.
+fn works(places: &mut [Place]) -> impl Iterator<Item = &mut Work> {
+    places
+        .iter_mut()
+        .filter_map(|place| match &mut place.standing {
+            Standing::Works(work) => Some(&mut **work),
+            Standing::Waits { .. } => None,
+        })
+}
+
+/// What keeps a topic, of those that are kept.
+fn why(places: &[Place]) -> Option<String> {
+    places.iter().find_map(|place| match &place.standing {
+        Standing::Works(work) => work.away(),
+        Standing::Waits { why, .. } => Some(why.clone()),
+    })
+}
+
+/// An answer, if it is there.
+fn answer<T>(looking: &mut Option<(Instant, Pending<T>)>) -> Option<Result<T, ClientError>> {
+    let outcome = looking.as_mut()?.1.try_get()?;
+    *looking = None;
+    Some(outcome)
 }
 
 fn event_bytes(described: &TopicDescription) -> u64 {
@@ -594,20 +752,16 @@ fn event_bytes(described: &TopicDescription) -> u64 {
     bytes.checked_div(events).unwrap_or(0)
 }
 
-fn lag(works: &[Work]) -> Lag {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.unwrap_or_default().as_nanos() as u64;
-    let mut lag = Lag::default();
-    for work in works {
-        for lane in &work.lanes {
-            let behind = lane.committed.0.saturating_sub(lane.flow.durable().0);
-            lag.events += behind;
-            lag.bytes += behind * work.event_bytes;
-            if behind > 0 && lane.newest > 0 {
-                let age = Duration::from_nanos(now.saturating_sub(lane.newest));
-                lag.age = lag.age.max(age);
-            }
-        }
+fn lag(places: &[Place]) -> Lag {
+    let mut all = Lag::default();
+    for place in places {
+        let lag = match &place.standing {
+            Standing::Works(work) => work.lag(),
+            Standing::Waits { lag, .. } => *lag,
+        };
+        all.events += lag.events;
+        all.bytes += lag.bytes;
+        all.age = all.age.max(lag.age);
     }
-    lag
+    all
 }

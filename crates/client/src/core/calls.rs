@@ -149,6 +149,13 @@ impl Calls {
         if payload_bytes > 0 && self.is_behind_a_payload(key) {
             return;
         }
+        if let Some(max) = wire.exceeds_payload_max(payload_bytes) {
+            // The server would end the connection for it, again and again.
+            let call = self.remove(wire, key);
+            let what = &call.request.what;
+            let text = format!("{what} has {payload_bytes} bytes: the server takes {max} at once");
+            return call.end(Err(ClientError::Invalid(text)));
+        }
         let Some(call) = self.calls.get_mut(&key) else {
             return;
         };
