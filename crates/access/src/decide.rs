@@ -39,6 +39,8 @@ pub struct Denied {
     pub missing: Missing,
     /// What would help.
     pub remedy: String,
+    /// What the credential is, in a word.
+    pub credential: &'static str,
 }
 
 impl fmt::Display for Denied {
@@ -48,7 +50,9 @@ impl fmt::Display for Denied {
             asked,
             missing,
             remedy,
+            credential,
         } = self;
+        let missing = missing.said_of(credential);
         write!(f, "{taken_for} may not {asked}: {missing}; {remedy}")
     }
 }
@@ -79,26 +83,24 @@ impl Missing {
     pub fn is_about_time(&self) -> bool {
         matches!(self, Self::NotYet(_) | Self::Expired(_))
     }
-}
 
-impl fmt::Display for Missing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// The sentence, where the credential is called so.
+    fn said_of(&self, it: &str) -> String {
         match self {
-            Self::Grant => f.write_str("no grant covers it"),
-            Self::NotYet(from) => write!(f, "the token is good from {from} on"),
-            Self::Expired(until) => write!(f, "the token expired at {until}"),
-            Self::Project(project) => write!(f, "the token is for {}", project_text(project)),
-            Self::Topics(patterns) => write!(f, "the token is for topics {patterns}"),
-            Self::Verbs(verbs) => write!(f, "the token is for {verbs}"),
+            Self::Grant => "no grant covers it".to_owned(),
+            Self::NotYet(from) => format!("the {it} is good from {from} on"),
+            Self::Expired(until) => format!("the {it} expired at {until}"),
+            Self::Project(project) => format!("the {it} is for {}", project_text(project)),
+            Self::Topics(patterns) => format!("the {it} is for topics {patterns}"),
+            Self::Verbs(verbs) => format!("the {it} is for {verbs}"),
             Self::Network(networks, Some(address)) => {
-                write!(f, "the token is for clients from {networks}, not {address}")
+                format!("the {it} is for clients from {networks}, not {address}")
             }
-            Self::Network(networks, None) => write!(
-                f,
-                "the token is for clients from {networks}, not of the server's own host"
-            ),
+            Self::Network(networks, None) => {
+                format!("the {it} is for clients from {networks}, not of the server's own host")
+            }
             Self::Instance(id) => {
-                write!(f, "the token is for the server of data directory {id}")
+                format!("the {it} is for the server of data directory {id}")
             }
         }
     }
@@ -113,7 +115,7 @@ pub fn decide(identity: &Identity, verb: Verb, name: Name<'_>, now: UnixTime) ->
         broken_anyway(limits, identity, now).or_else(|| broken_by(limits, verb, name))
     });
     let missing = missing.or_else(|| {
-        let is_granted = identity.grants.cover(&identity.subject, verb, name);
+        let is_granted = identity.grants.cover(identity, verb, name);
         (!is_granted).then_some(Missing::Grant)
     });
     match missing {
@@ -123,11 +125,17 @@ pub fn decide(identity: &Identity, verb: Verb, name: Name<'_>, now: UnixTime) ->
             asked: asked(verb, name),
             remedy: remedy(identity, verb, name, &missing),
             missing,
+            credential: identity.credential_word(),
         })),
     }
 }
 
 impl Identity {
+    fn credential_word(&self) -> &'static str {
+        let credential = self.credential.as_ref();
+        credential.map_or("token", |credential| credential.kind().word())
+    }
+
     /// Why its credential is good for nothing now, whatever is asked for.
     ///
     /// # Errors
@@ -143,6 +151,7 @@ impl Identity {
             asked: "do anything".to_owned(),
             remedy: remedy(self, Verb::Read, Name::Server, &missing),
             missing,
+            credential: self.credential_word(),
         }))
     }
 }
@@ -208,6 +217,11 @@ fn asked(verb: Verb, name: Name<'_>) -> String {
 fn remedy(identity: &Identity, verb: Verb, name: Name<'_>, missing: &Missing) -> String {
     match missing {
         Missing::NotYet(_) => "use it then, or ask who made it for one that begins earlier".into(),
+        Missing::Expired(_) if identity.certificate_name().is_some() => {
+            "what is over cannot be renewed: pair anew, with `thalweg pair offer` at the server and \
+             `thalweg pair join` here"
+                .into()
+        }
         Missing::Expired(_) => {
             "put a new one in its place: `thalweg token new` makes one where the server's data \
              directory is"
@@ -245,7 +259,13 @@ fn helpful(identity: &Identity, verb: Verb, name: Name<'_>) -> Grant {
     Grant {
         who: match &identity.subject {
             Subject::Owner => Who::Owner,
-            Subject::Member(project) => Who::Project(project.clone()),
+            Subject::Member(project) => match identity.certificate_name() {
+                Some(name) => Who::Certificate {
+                    project: project.clone(),
+                    name: name.to_owned(),
+                },
+                None => Who::Project(project.clone()),
+            },
         },
         may: Verbs::from_iter([verb]),
         realm,

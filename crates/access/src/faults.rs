@@ -9,4 +9,6 @@ faults::faults! {
     WrongProject,
     /// Look up the last block of a token only when asked whether it is revoked.
     RevokedParent,
+    /// Take a certificate that is for another site.
+    OtherSite,
 }

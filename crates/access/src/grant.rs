@@ -1,7 +1,8 @@
 //! Who is granted what.
 
+use crate::certificate::check_part;
 use crate::faults::{Fault, planted};
-use crate::identity::Subject;
+use crate::identity::{Identity, Subject};
 use crate::name::Name;
 use crate::pattern::Pattern;
 use crate::verb::{Verb, Verbs};
@@ -16,6 +17,13 @@ pub enum Who {
     Project(String),
     /// To members of any project.
     Member,
+    /// To the holder of a certificate of this project and name.
+    Certificate {
+        /// The project.
+        project: String,
+        /// The name in it.
+        name: String,
+    },
 }
 
 /// Of which projects the names are.
@@ -53,12 +61,25 @@ impl Grant {
             ("owner", _) => Who::Owner,
             ("member", _) => Who::Member,
             (_, Some(project)) => Who::Project(project.to_owned()),
-            (other, None) => {
-                return Err(format!(
-                    "{other:?} is nobody to whom something is granted: owner, member and \
-                     project:NAME are"
-                ));
-            }
+            (other, None) => match other
+                .strip_prefix("cert:")
+                .and_then(|one| one.split_once('/'))
+            {
+                Some((project, name)) => {
+                    check_part("project", project)?;
+                    check_part("name", name)?;
+                    Who::Certificate {
+                        project: project.to_owned(),
+                        name: name.to_owned(),
+                    }
+                }
+                None => {
+                    return Err(format!(
+                        "{other:?} is nobody to whom something is granted: owner, member, \
+                         project:NAME and cert:PROJECT/NAME are"
+                    ));
+                }
+            },
         };
         let (realm, topics) = match on.split_once('/') {
             None => (Realm::Everything, on),
@@ -73,11 +94,15 @@ impl Grant {
         })
     }
 
-    fn covers(&self, subject: &Subject, verb: Verb, name: Name<'_>) -> bool {
+    fn covers(&self, identity: &Identity, verb: Verb, name: Name<'_>) -> bool {
+        let subject = &identity.subject;
         let is_theirs = match (&self.who, subject) {
             (Who::Owner, Subject::Owner) => true,
             (Who::Member, Subject::Member(_)) => true,
             (Who::Project(project), Subject::Member(own)) => same_project(project, own),
+            (Who::Certificate { project, name }, Subject::Member(own)) => {
+                same_project(project, own) && identity.certificate_name() == Some(name)
+            }
             _ => false,
         };
         is_theirs && self.may.has(verb) && self.has(subject, name)
@@ -108,6 +133,7 @@ impl fmt::Display for Grant {
             Who::Owner => "owner".to_owned(),
             Who::Project(project) => format!("project:{project}"),
             Who::Member => "member".to_owned(),
+            Who::Certificate { project, name } => format!("cert:{project}/{name}"),
         };
         let verbs: Vec<String> = self.may.iter().map(|verb| format!("\"{verb}\"")).collect();
         let verbs = verbs.join(",");
@@ -147,7 +173,8 @@ impl Default for Grants {
 }
 
 impl Grants {
-    pub(crate) fn cover(&self, subject: &Subject, verb: Verb, name: Name<'_>) -> bool {
-        self.0.iter().any(|grant| grant.covers(subject, verb, name))
+    pub(crate) fn cover(&self, identity: &Identity, verb: Verb, name: Name<'_>) -> bool {
+        let mut grants = self.0.iter();
+        grants.any(|grant| grant.covers(identity, verb, name))
     }
 }

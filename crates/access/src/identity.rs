@@ -1,5 +1,6 @@
 //! Who somebody is.
 
+use crate::certificate::CERTIFICATE_EARLY;
 use crate::grant::Grants;
 use crate::limits::Limits;
 use crate::name::project_text;
@@ -39,6 +40,27 @@ impl Identity {
         self.subject == Subject::Owner && self.credential.is_none()
     }
 
+    /// When its credential was made, if that says so: a certificate does.
+    pub fn begins(&self) -> Option<UnixTime> {
+        let credential = self.credential.as_ref()?;
+        match credential.kind() {
+            Kind::Certificate(_) => {
+                let begins = credential.limits().iter().filter_map(|one| one.not_before);
+                let early = CERTIFICATE_EARLY.as_nanos() as u64;
+                Some(UnixTime(begins.max()?.0.saturating_add(early)))
+            }
+            Kind::Token => None,
+        }
+    }
+
+    /// The name in its project, of one who was known by a certificate.
+    pub fn certificate_name(&self) -> Option<&str> {
+        match self.credential.as_ref()?.kind() {
+            Kind::Certificate(name) => Some(name),
+            Kind::Token => None,
+        }
+    }
+
     /// Whether another identity may do the same at any time at which both are good: it is taken
     /// for the same, and by credentials with the same limits, but for times and notes.
     pub fn has_rights_of(&self, other: &Self) -> bool {
@@ -58,6 +80,7 @@ impl Identity {
                 .collect()
         };
         self.subject == other.subject
+            && self.certificate_name() == other.certificate_name()
             && self.origin == other.origin
             && rights(self) == rights(other)
     }
@@ -104,9 +127,29 @@ pub struct Origin {
     pub instance: DirectoryId,
 }
 
+/// What a credential is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// A token.
+    Token,
+    /// A certificate, of this name in its project.
+    Certificate(String),
+}
+
+impl Kind {
+    /// The word for people.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::Certificate(_) => "certificate",
+        }
+    }
+}
+
 /// What somebody presented, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
+    kind: Kind,
     ids: Vec<TokenId>,
     limits: Vec<Limits>,
     expires: Option<UnixTime>,
@@ -114,12 +157,22 @@ pub struct Credential {
 
 impl Credential {
     pub(crate) fn new(ids: Vec<TokenId>, limits: Vec<Limits>) -> Self {
+        Self::of_kind(Kind::Token, ids, limits)
+    }
+
+    pub(crate) fn of_kind(kind: Kind, ids: Vec<TokenId>, limits: Vec<Limits>) -> Self {
         let expires = limits.iter().filter_map(|limits| limits.expires).min();
         Self {
+            kind,
             ids,
             limits,
             expires,
         }
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> &Kind {
+        &self.kind
     }
 
     /// Its own id.
@@ -157,6 +210,11 @@ impl Credential {
 
 impl fmt::Display for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Kind::Certificate(name) = &self.kind {
+            // All certificates of its key are revoked by this one.
+            let key = self.ids.first().copied();
+            return write!(f, "certificate {name:?} ({})", key.unwrap_or(self.id()));
+        }
         write!(f, "token {}", self.id())?;
         self.note().map_or(Ok(()), |note| write!(f, " ({note:?})"))
     }

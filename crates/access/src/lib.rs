@@ -9,10 +9,14 @@
 //! 3. [`Verified::identity`]: an [`Identity`], with where it came from and which grants there are;
 //! 4. [`decide`]: allowed, or denied and why.
 //!
+//! A client's certificate becomes an [`Identity`] by [`Certificate::read`] and [`Certificate::identity`], once
+//! whoever has TLS has verified who signed it.
+//!
 //! The bytes of a token are the page `docs/format/token.md`.
 
 #![forbid(unsafe_code)]
 
+mod certificate;
 mod decide;
 mod faults;
 mod grant;
@@ -27,9 +31,12 @@ mod time;
 mod token;
 mod verb;
 
+pub use certificate::{
+    CERTIFICATE_EARLY, Certificate, CertificateError, Holder, PART_BYTES_MAX, check_part,
+};
 pub use decide::{Decision, Denied, Missing, decide};
 pub use grant::{Grant, Grants, Realm, Who};
-pub use identity::{Credential, Identity, Origin, Subject};
+pub use identity::{Credential, Identity, Kind, Origin, Subject};
 pub use key::{IssuerKey, PublicKey, SEED_BYTES, Seed};
 pub use limits::{LIST_MAX, Limits, NOTE_BYTES_MAX};
 pub use name::{Name, check_project};

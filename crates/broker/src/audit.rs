@@ -136,6 +136,7 @@ pub(crate) fn who(identity: &Identity, address: &str) -> Map<String, Value> {
         Proof::Owner => "user of the host",
         Proof::Token => "token of the server",
         Proof::AccessToken => "token of a project",
+        Proof::Certificate => "certificate",
     };
     let mut fields = from(address);
     let mut put = |name: &str, value: Value| {
@@ -146,7 +147,7 @@ pub(crate) fn who(identity: &Identity, address: &str) -> Map<String, Value> {
     put("client", text(&identity.client_name));
     put("session", format!("{:032x}", identity.session.0).into());
     if let Some(credential) = &identity.access.credential {
-        put("token", ids(credential.ids()));
+        put(credential.kind().word(), ids(credential.ids()));
         let expires = credential.expires().map(|expires| expires.to_string());
         put("expires", json!(expires));
     }

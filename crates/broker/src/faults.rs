@@ -5,6 +5,12 @@
 pub enum Fault {
     /// Ask of one request nobody whether its client may have it done.
     Unauthorized,
+    /// Let a client in by a certificate that no authority of the server's has signed.
+    ForeignCertificate,
+    /// Let a client in by a certificate whose time is over.
+    ExpiredCertificate,
+    /// Take a certificate of another key than its connection has shown.
+    OtherKey,
     /// Let a connection go on whose credential is over.
     NeverExpires,
     /// Let a client in before it is durable that it has used its token.

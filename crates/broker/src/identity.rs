@@ -36,6 +36,8 @@ pub enum Proof {
     Token,
     /// It has the token of a project.
     AccessToken,
+    /// It has the key of a certificate.
+    Certificate,
 }
 
 /// What a request needs to be allowed.

@@ -10,6 +10,7 @@ pub mod answer;
 mod audit;
 mod blocking;
 mod budget;
+mod certificates;
 mod coordinator;
 mod counters;
 mod ctx;
@@ -49,6 +50,7 @@ mod view;
 
 pub use answer::{Answer, Delivery};
 pub use audit::{AuditRecord, Audited};
+pub use certificates::{Certified, Certifier, ClientCertificates};
 pub use coordinator::{controller, table};
 pub use counters::{Counter, Counters, Histogram};
 #[cfg(any(test, feature = "testing"))]

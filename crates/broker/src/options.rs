@@ -1,5 +1,6 @@
 //! What a node is opened with, and what its start found.
 
+use crate::certificates::ClientCertificates;
 use log::{Disk, DiskError, OpenPartition, Recovery, Storage, StorageError, StorageKind};
 use std::fmt;
 use std::path::PathBuf;
@@ -48,6 +49,8 @@ pub struct NodeOptions {
     pub token: [u8; 32],
     /// Whose tokens of projects are taken, and which are not.
     pub trust: Arc<access::Trust>,
+    /// By which certificates clients are let in; without, by none.
+    pub certificates: Option<ClientCertificates>,
     /// Who may do what, and how much.
     pub rules: Arc<access::Rules>,
     /// The user whose processes need no token where the kernel vouches for them.
@@ -85,6 +88,7 @@ impl NodeOptions {
             instance: ServerInstance::default(),
             token: [0; 32],
             trust: Arc::default(),
+            certificates: None,
             rules: Arc::default(),
             owner_uid: None,
             boot_id: String::new(),

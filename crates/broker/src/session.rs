@@ -8,6 +8,7 @@
 
 mod admission;
 mod audited;
+mod certificate;
 mod connection;
 mod credential;
 mod decode;
@@ -37,7 +38,7 @@ use crate::request::{Call, ClientInput, Request};
 use crate::timers::Timer;
 use access::Trust;
 use connection::Language;
-use credential::{Expiry, Next, Trusted, rates, said_of};
+use credential::{Expiry, Next, Said, Trusted, rates, said_of};
 use deferred::Deferred;
 use delayed::Delayed;
 use hello::{check_hello, check_names};
@@ -588,20 +589,31 @@ impl Sessions {
             session.expiry = Expiry::default();
             goes_on = ctx.paused.end(link, Pause::Expired);
         }
-        let refused = renewed.err().map(|error| error.message);
-        match &refused {
-            None => self.audit_of(link, Audited::Renew, "", ctx),
-            Some(why) => self.audit_of(link, Audited::Refuse, why, ctx),
-        }
-        self.say_how_long(link, refused.unwrap_or_default(), ctx);
+        let said = match renewed {
+            Ok(issued) => {
+                self.audit_of(link, Audited::Renew, "", ctx);
+                Said {
+                    issued,
+                    ..Said::default()
+                }
+            }
+            Err(error) => {
+                self.audit_of(link, Audited::Refuse, &error.message, ctx);
+                Said {
+                    refused: error.message,
+                    ..Said::default()
+                }
+            }
+        };
+        self.say_how_long(link, said, ctx);
         self.arm(link, ctx);
         Ok(goes_on.then_some(Asked::Deliveries))
     }
 
     /// Says how long the credential of a connection is good.
-    fn say_how_long(&mut self, link: LinkId, refused: String, ctx: &mut Ctx) {
+    fn say_how_long(&mut self, link: LinkId, said: Said, ctx: &mut Ctx) {
         if let Some(identity) = self.identity(link) {
-            let said = said_of(&identity.access, refused, ctx);
+            let said = said_of(&identity.access, said, ctx);
             let message = Message::control(FrameKind::Authenticate, 0, said.to_bytes());
             self.send(link, message, ctx);
         }
@@ -624,7 +636,7 @@ impl Sessions {
             Next::Nothing => false,
             Next::Say if session.language == Language::Foreign => false,
             Next::Say => {
-                self.say_how_long(link, String::new(), ctx);
+                self.say_how_long(link, Said::default(), ctx);
                 false
             }
             Next::End(error) => {

@@ -6,6 +6,7 @@ mod harness;
 
 mod access;
 mod audit;
+mod certificates;
 mod chaos;
 mod controllers;
 mod dead_letters;

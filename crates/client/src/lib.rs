@@ -15,6 +15,7 @@ mod completion;
 mod consumer;
 mod copies;
 pub mod core;
+pub mod credential_file;
 mod data_reader;
 mod deferred_drop;
 mod driver;

@@ -93,9 +93,12 @@ impl StreamUrl {
 
 /// The one in a text, if it begins with one: blank lines and those that begin with `#` are left out.
 pub(crate) fn line_of(text: &str) -> Option<&str> {
+    first_line(text).filter(|line| line.starts_with(SCHEME))
+}
+
+fn first_line(text: &str) -> Option<&str> {
     let mut lines = text.lines().map(str::trim);
-    let line = lines.find(|line| !line.is_empty() && !line.starts_with('#'))?;
-    line.starts_with(SCHEME).then_some(line)
+    lines.find(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 /// What is to be presented of the content of a file of a credential: the token, where it is a URL with one.
@@ -138,7 +141,10 @@ pub(crate) fn resolve(
         (true, _) => url_in(path)?.map(|url| (url, path.clone())),
         (false, Some(text)) => return Ok((from_text(&text)?.endpoint(), options)),
         (false, None) => match options.credential.clone() {
-            Some(path) => url_in(&path)?.map(|url| (url, path)),
+            Some(path) => match address_in(&path) {
+                Some(address) => return Ok((Endpoint::address(address), options)),
+                None => url_in(&path)?.map(|url| (url, path)),
+            },
             None => None,
         },
     };
@@ -180,6 +186,13 @@ pub fn url_in(path: &Path) -> Result<Option<StreamUrl>, ClientError> {
     };
     let named = |why| ClientError::Invalid(format!("{}: {why}", path.display()));
     StreamUrl::parse(line).map(Some).map_err(named)
+}
+
+/// The address of TLS that the file of a certificate begins with, if it does.
+fn address_in(path: &Path) -> Option<String> {
+    let text = beginning(path)?;
+    let line = first_line(&text)?;
+    line.starts_with("tls://").then(|| line.to_owned())
 }
 
 /// What a file begins with; whoever reads it for what it is says why it cannot be read.

@@ -199,3 +199,55 @@ fn a_credential_that_cannot_be_read_is_an_error_that_names_the_file() {
         "{error}"
     );
 }
+
+const CERTIFICATE_FILE: &str = "tls://server:1\n-----BEGIN PRIVATE KEY-----\nsecret\n-----END PRIVATE KEY-----\n\
+    -----BEGIN CERTIFICATE-----\nb2xk\n-----END CERTIFICATE-----\n";
+
+#[test]
+fn a_certificate_is_renewed_by_the_client_and_its_file_written_anew() {
+    let mut world = world(CERTIFICATE_FILE);
+    world.server.credential_ms = Some(30_000);
+    connect(&mut world).unwrap();
+    // Who it is was shown in TLS: Hello has no proof, and the key goes nowhere.
+    let hello = ("certificate".to_owned(), Bytes::new());
+    assert_eq!(world.server.presented, std::slice::from_ref(&hello));
+    world.server.issued = vec![Bytes::from_static(b"new"), Bytes::from_static(b"authority")];
+    world.run_until(19 * SECOND, |_| false);
+    assert_eq!(
+        world.server.presented.len(),
+        1,
+        "it is renewed at two thirds of its life"
+    );
+    world.run_until(3 * SECOND, |world| !world.renewed.is_empty());
+    let asked = ("renew-certificate".to_owned(), Bytes::new());
+    assert_eq!(world.server.presented, [hello.clone(), asked]);
+    let (before, _) = CERTIFICATE_FILE
+        .split_once("-----BEGIN CERTIFICATE")
+        .unwrap();
+    let block = |text| format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n");
+    let expected = format!("{before}{}{}", block("bmV3"), block("YXV0aG9yaXR5"));
+    assert_eq!(world.renewed, [Bytes::from(expected)]);
+    assert_eq!(world.core.attempt(), 1);
+    // The next connection shows what the file has then.
+    world.credential = world.renewed.pop();
+    world.server.cut();
+    world.run_until(5 * SECOND, |world| world.server.presented.len() == 3);
+    assert_eq!(world.server.presented[2], hello);
+}
+
+#[test]
+fn a_certificate_that_the_server_does_not_renew_leaves_the_connection_as_it_is() {
+    let mut world = world(CERTIFICATE_FILE);
+    world.server.credential_ms = Some(30_000);
+    connect(&mut world).unwrap();
+    world.server.renewal_refused = "an authority of the site has signed it".to_owned();
+    world.run_until(29 * SECOND, |_| false);
+    assert_eq!(world.core.attempt(), 1);
+    let asked = world
+        .server
+        .presented
+        .iter()
+        .filter(|one| one.0 == "renew-certificate");
+    assert_eq!(asked.count(), 1, "it is asked once");
+    assert!(world.renewed.is_empty());
+}

@@ -1,6 +1,7 @@
 //! What a transport that has no messages and regions of its own is made of.
 
 use crate::contract::*;
+use bytes::Bytes;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
 
@@ -8,6 +9,11 @@ use std::os::fd::RawFd;
 pub trait ByteStream: Send {
     /// Whether the connection stands by now; an error if it never will.
     fn is_connected(&mut self) -> io::Result<bool>;
+
+    /// The certificates that the other side has shown, once the connection stands.
+    fn certificates(&self) -> Vec<Bytes> {
+        Vec::new()
+    }
 
     /// As [`io::Read::read_vectored`]. An error of kind `InvalidData` says
     /// that the other side sent what no sane one sends.

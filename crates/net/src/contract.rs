@@ -180,6 +180,10 @@ pub struct Peer {
     pub pid: Option<u32>,
     /// Whether the other end is this very process.
     pub in_process: bool,
+    /// The certificates that it has shown in TLS, in DER: its own, whose key it has, then those of
+    /// who signed it. Of a server they are verified; of a client they are for
+    /// [`Authorities::verify`](crate::Authorities::verify).
+    pub certificates: Vec<Bytes>,
 }
 
 /// A read of the other side's memory.
@@ -416,4 +420,15 @@ pub trait Transport: Send + Sync {
     /// Begins a connection to `address`; [`LinkEvent::Up`] or
     /// [`LinkEvent::Down`] reports how it went. Never waits.
     fn connect(&self, address: &str) -> Result<Box<dyn Link>, NetError>;
+
+    /// As [`Transport::connect`], and shows a certificate where the server asks for one: the chain and
+    /// its key, in PEM. Transports without certificates leave it out.
+    fn connect_as(
+        &self,
+        address: &str,
+        certificate: Option<&[u8]>,
+    ) -> Result<Box<dyn Link>, NetError> {
+        let _ = certificate;
+        self.connect(address)
+    }
 }

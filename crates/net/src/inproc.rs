@@ -272,6 +272,7 @@ impl InprocLink {
                 uid: Some(rustix::process::geteuid().as_raw()),
                 pid: Some(std::process::id()),
                 in_process: true,
+                certificates: Vec::new(),
             },
             options: options.clone(),
             events: VecDeque::from([LinkEvent::Up]),

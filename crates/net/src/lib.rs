@@ -41,7 +41,10 @@ pub use seal::Seal;
 pub use socket::write_to_socket;
 pub use stream::{KEPT_BYTES_MIN, StreamLink};
 pub use tcp::Tcp;
-pub use tls::{Fingerprint, Identities, Identity, Proxies, Proxy, Tls, Trust};
+pub use tls::{
+    Authorities, Fingerprint, Identities, Identity, Proxies, Proxy, Tls, Trust, Untrusted,
+    certificates_in, certificates_pem,
+};
 pub use transports::Transports;
 pub use unix::Unix;
 pub use unix_socket::UnixSocket;

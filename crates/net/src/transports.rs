@@ -43,6 +43,18 @@ impl Transports {
         self.find(address)?.connect(address)
     }
 
+    /// As [`Transport::connect_as`], by whom the address belongs to.
+    ///
+    /// # Errors
+    /// As [`Transports::connect`].
+    pub fn connect_as(
+        &self,
+        address: &str,
+        certificate: Option<&[u8]>,
+    ) -> Result<Box<dyn Link>, NetError> {
+        self.find(address)?.connect_as(address, certificate)
+    }
+
     /// As [`Transport::listen`], by whom the address belongs to.
     ///
     /// # Errors

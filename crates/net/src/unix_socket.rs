@@ -119,6 +119,7 @@ impl UnixSocket {
             uid: Some(credentials.uid.as_raw()),
             pid: Some(pid),
             in_process: pid == std::process::id(),
+            certificates: Vec::new(),
         })
     }
 

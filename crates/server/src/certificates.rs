@@ -1,8 +1,10 @@
 //! Who the server is to clients of TLS: a certificate of an authority of its own, or the site's.
 //!
 //! The authority is made once and lies in the data directory; its hash is in the group file. What it
-//! signs is made anew by each start, for the names that the host has then, and never written. A site's
+//! signs for the server is made anew by each start, for the names that the host has then, and never written. A site's
 //! certificate is read again when its files change.
+//!
+//! The authority signs for clients, too, whichever certificate the server shows: see `thalweg pair`.
 
 use crate::config::Config;
 use crate::directory::DataDirectory;
@@ -10,13 +12,18 @@ use crate::durable_file;
 use crate::error::{ConfigError, ServerError};
 use crate::group_file::GroupFile;
 use crate::host::{self, Host};
-use net::{Fingerprint, Identities, Identity, NetError};
+use access::{CERTIFICATE_EARLY, Holder, UnixTime};
+use broker::{Certified, Certifier, ClientCertificates};
+use bytes::Bytes;
+use net::{Authorities, Fingerprint, Identities, Identity, NetError};
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SanType,
+    SerialNumber, SubjectPublicKeyInfo,
 };
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wire::DirectoryId;
 
@@ -39,6 +46,8 @@ const RENEWED_AFTER: Duration = DAY.saturating_mul(20);
 pub struct Certificates {
     identities: Identities,
     source: Source,
+    /// Of clients.
+    clients: ClientCertificates,
     /// Where clients read which certificate to trust.
     group_file: Option<GroupFile>,
 }
@@ -47,7 +56,7 @@ pub struct Certificates {
 enum Source {
     /// The directory's authority.
     Own {
-        authority: Box<Authority>,
+        authority: Arc<Authority>,
         names: Vec<String>,
         renew_at: SystemTime,
     },
@@ -73,6 +82,9 @@ impl Certificates {
         host: &Host,
         now: SystemTime,
     ) -> Result<Self, ServerError> {
+        let authority = Authority::open(directory.path(), directory.id(), now)?;
+        let authority = Arc::new(authority);
+        let clients = authority.clone().of_clients(config, directory.id())?;
         let (source, identity) = match SiteFiles::of(config) {
             Some(files) => {
                 let seen = files.stamps();
@@ -80,11 +92,10 @@ impl Certificates {
                 (Source::Site { files, seen }, identity)
             }
             None => {
-                let authority = Authority::open(directory.path(), directory.id(), now)?;
                 let names = host::names(host, &config.listen, &config.tls_names);
                 let identity = authority.sign(&names, now)?;
                 let source = Source::Own {
-                    authority: Box::new(authority),
+                    authority,
                     names,
                     renew_at: now + RENEWED_AFTER,
                 };
@@ -94,8 +105,14 @@ impl Certificates {
         Ok(Self {
             identities: Identities::new(identity),
             source,
+            clients,
             group_file: None,
         })
+    }
+
+    /// By which certificates clients are let in.
+    pub fn of_clients(&self) -> &ClientCertificates {
+        &self.clients
     }
 
     /// What listeners show.
@@ -203,10 +220,11 @@ impl SiteFiles {
     }
 }
 
-/// The authority of one data directory, which signs for its servers and nobody else.
+/// The authority of one data directory, which signs for its servers and for their clients.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
+    der: Bytes,
 }
 
 impl std::fmt::Debug for Authority {
@@ -229,8 +247,7 @@ impl Authority {
                 directory: path.to_owned(),
                 why: format!("{FOLDER}/{KEY_FILE} is no private key: {error}"),
             })?;
-            let issuer = Issuer::new(params, key);
-            return Ok(Self { issuer, pem });
+            return Self::of(params, key, pem);
         }
         let pair = KeyPair::generate().map_err(failed)?;
         let pem = params.self_signed(&pair).map_err(failed)?.pem();
@@ -238,8 +255,14 @@ impl Authority {
         // The certificate last: without it both are made again.
         durable_file::write(&key, pair.serialize_pem().as_bytes())?;
         durable_file::write(&certificate, pem.as_bytes())?;
-        let issuer = Issuer::new(params, pair);
-        Ok(Self { issuer, pem })
+        Self::of(params, pair, pem)
+    }
+
+    fn of(params: CertificateParams, key: KeyPair, pem: String) -> Result<Self, ServerError> {
+        let chain = Identity::from_pem(pem.as_bytes(), key.serialize_pem().as_bytes());
+        let der = chain.map_err(not_made)?.certificates().swap_remove(0);
+        let issuer = Issuer::new(params, key);
+        Ok(Self { issuer, pem, der })
     }
 
     fn params(id: DirectoryId, now: SystemTime) -> CertificateParams {
@@ -251,6 +274,40 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         live(&mut params, now, AUTHORITY_LIFE);
         params
+    }
+
+    /// By which certificates clients are let in: those of this one, and of the site's.
+    fn of_clients(
+        self: Arc<Self>,
+        config: &Config,
+        id: DirectoryId,
+    ) -> Result<ClientCertificates, ServerError> {
+        let own = Authorities::from_pem(self.pem.as_bytes()).map_err(not_made)?;
+        let authorities = match &config.tls_client_ca {
+            None => own.clone(),
+            Some(path) => {
+                let refuse = |why: String| ConfigError::Value {
+                    key: "tls_client_ca".to_owned(),
+                    why: format!("{}: {why}", path.display()),
+                };
+                let mut text = std::fs::read(path).map_err(|error| refuse(error.to_string()))?;
+                // The file by itself, for what is wrong with it.
+                Authorities::from_pem(&text).map_err(|error| refuse(error.to_string()))?;
+                text.push(b'\n');
+                text.extend_from_slice(self.pem.as_bytes());
+                Authorities::from_pem(&text).map_err(not_made)?
+            }
+        };
+        let site = match config.site.as_str() {
+            "" => id.to_string(),
+            site => site.to_owned(),
+        };
+        Ok(ClientCertificates {
+            authorities,
+            own,
+            site,
+            certifier: self,
+        })
     }
 
     /// A certificate of the server, for these names, and the authority's behind it.
@@ -266,6 +323,61 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?;
         let chain = format!("{}{}", certificate.pem(), self.pem);
         Identity::from_pem(chain.as_bytes(), key.serialize_pem().as_bytes()).map_err(not_made)
+    }
+}
+
+impl Certifier for Authority {
+    fn certify(
+        &self,
+        what: Certified<'_>,
+        holder: &Holder,
+        now: UnixTime,
+        life: Duration,
+    ) -> Result<Vec<Bytes>, String> {
+        let said = |error: rcgen::Error| error.to_string();
+        let signed = match what {
+            Certified::Request(der) => {
+                // It verifies that who asks has the key. Of the rest the key alone is taken.
+                let request = CertificateSigningRequestParams::from_der(&der.into());
+                self.sign_for(holder, &request.map_err(said)?.public_key, now, life)
+            }
+            Certified::Key(der) => {
+                let key = SubjectPublicKeyInfo::from_der(der).map_err(said)?;
+                self.sign_for(holder, &key, now, life)
+            }
+        };
+        let own = Bytes::copy_from_slice(signed.map_err(said)?.der());
+        Ok(vec![own, self.der.clone()])
+    }
+}
+
+impl Authority {
+    fn sign_for(
+        &self,
+        holder: &Holder,
+        key: &impl PublicKeyData,
+        now: UnixTime,
+        life: Duration,
+    ) -> Result<rcgen::Certificate, rcgen::Error> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        let name = format!("{}/{}", holder.project(), holder.name());
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.subject_alt_names = vec![SanType::URI(holder.uri().try_into()?)];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        let mut serial = crate::host::random_u128().to_be_bytes();
+        // Positive, and never short.
+        serial[0] = serial[0] & 0x3f | 0x40;
+        params.serial_number = Some(SerialNumber::from_slice(&serial));
+        let epoch = rcgen::date_time_ymd(1970, 1, 1);
+        // Whole seconds, as certificates have them.
+        let since = Duration::from_secs(now.0 / 1_000_000_000);
+        params.not_before = epoch + since.saturating_sub(CERTIFICATE_EARLY);
+        // The last second is the one before its end.
+        params.not_after = epoch + (since + life).saturating_sub(Duration::from_secs(1));
+        params.signed_by(key, &self.issuer)
     }
 }
 
@@ -363,7 +475,6 @@ mod tests {
         std::fs::write(&certificate, &old[0]).unwrap();
         std::fs::write(&key, &old[1]).unwrap();
         let mut certificates = open(&data, &config, now).unwrap();
-        assert!(!data.join(FOLDER).exists());
         let before = certificates.trusted();
         assert_eq!(certificates.refresh(now), Ok(None));
         // Between two writes certificate and key do not belong together.

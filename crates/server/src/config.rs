@@ -162,6 +162,16 @@ settings! {
     ///
     /// Found are the name and the addresses of the host, and the hosts of `listen`.
     tls_names: Vec<String> = Vec::new(), "name";
+    /// Authorities whose certificates of clients count besides those that the server makes itself, in a
+    /// file (PEM).
+    ///
+    /// A client's certificate has one URI among its alternative names, `thalweg://SITE/PROJECT/NAME`. The
+    /// file is read at the start.
+    tls_client_ca: Option<PathBuf> = None, "path";
+    /// The site that certificates of clients are to be for: letters, digits, `.`, `_` and `-`.
+    ///
+    /// Empty is the id of the data directory. Where it changes, all clients have to be paired anew.
+    site: String = String::new(), "name";
     /// Allow addresses that other hosts can reach, although nothing is encrypted.
     insecure_listen: bool = false, "yes or no";
     /// Take a data directory over although a server on another host has it locked.
@@ -375,6 +385,11 @@ impl Config {
             };
             return refuse(key, format!("is of no use without {other}"));
         }
+        if !self.site.is_empty()
+            && let Err(why) = access::check_part("site", &self.site)
+        {
+            return refuse("site", why);
+        }
         for address in &self.listen {
             match address::reach(address) {
                 Ok(Reach::Host) => {}
@@ -555,6 +570,11 @@ mod tests {
             (
                 "tls_cert = \"/etc/site.pem\"",
                 "tls_cert: is of no use without tls_key",
+            ),
+            (
+                "site = \"a/b\"",
+                "site: \"a/b\" is no site of a certificate: one is 1 to 64 letters, digits, '.', '_' \
+                 and '-', and does not begin with '.'",
             ),
             (
                 "directory = [\"a\", \"b\"]",

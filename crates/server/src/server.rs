@@ -17,7 +17,7 @@ use crate::placement::Cores;
 use crate::server_log::ServerLog;
 use crate::storages::Storages;
 use crate::system::{self, End, Parts, ShutdownRequest, System};
-use broker::{Counters, Limits, Line, Node, NodeOptions};
+use broker::{ClientCertificates, Counters, Limits, Line, Node, NodeOptions};
 use fabric::{Shm, ShmOptions};
 use log::{Disk, OsDisk, StorageKind};
 use memory::Pool;
@@ -165,7 +165,9 @@ impl Server {
         let mut transports = transports(&config, &pool, &log);
         if let Some(certificates) = &certificates {
             let tls = Tls::new(link_options(&config, &pool));
-            transports = transports.with(tls.listening_as(certificates.identities()));
+            let tls = tls.listening_as(certificates.identities());
+            let clients = certificates.of_clients().authorities.clone();
+            transports = transports.with(tls.asking(clients));
         }
         let listeners = listen(
             &config,
@@ -176,6 +178,7 @@ impl Server {
             &log,
         )?;
         let trusted = certificates.as_ref().map(Certificates::trusted);
+        let of_clients = certificates.as_ref().map(Certificates::of_clients).cloned();
         let certificates = certificates.map(|certificates| Arc::new(Mutex::new(certificates)));
         let endpoints: Vec<String> = listeners
             .iter()
@@ -196,6 +199,7 @@ impl Server {
                 pool: pool.clone(),
                 counters: counters.clone(),
                 trust: believed.trust(),
+                certificates: of_clients,
                 rules: believed.rules(),
             },
             started,
@@ -459,6 +463,7 @@ struct Stores {
     pool: Pool,
     counters: Arc<Counters>,
     trust: Arc<access::Trust>,
+    certificates: Option<ClientCertificates>,
     rules: Arc<access::Rules>,
 }
 
@@ -487,6 +492,7 @@ fn open_node(
     options.instance = directory.instance();
     options.token = *directory.token();
     options.trust = stores.trust;
+    options.certificates = stores.certificates;
     options.rules = stores.rules;
     options.owner_uid = Some(rustix::process::geteuid().as_raw());
     options.boot_id = host.boot_id.clone();

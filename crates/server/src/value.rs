@@ -32,6 +32,15 @@ impl Value for PathBuf {
     }
 }
 
+impl Value for String {
+    fn from_texts(texts: &[String]) -> Result<Self, String> {
+        one(texts).map(str::to_owned)
+    }
+    fn to_text(&self) -> String {
+        self.clone()
+    }
+}
+
 /// An empty text is none.
 impl Value for Option<PathBuf> {
     fn from_texts(texts: &[String]) -> Result<Self, String> {

@@ -174,7 +174,10 @@ impl Program {
                 Output::ReadCredential(_) | Output::CredentialEnds(_) => {
                     unreachable!("it has none")
                 }
-                Output::Connect { attempt, address } => {
+                Output::RenewCredential(_) => {}
+                Output::Connect {
+                    attempt, address, ..
+                } => {
                     self.present = None;
                     match self.transports.connect(&address) {
                         Ok(link) => {

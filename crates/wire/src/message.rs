@@ -63,10 +63,11 @@ record! {
         pub features_optional: u64,
         /// The namespace of all names that follow; empty is the default one.
         pub namespace: String,
-        /// How the client proves who it is: `token`, [`ACCESS_TOKEN`], or empty where the
-        /// transport has proved it (in-process, unix socket). Others are reserved.
+        /// How the client proves who it is: `token`, [`ACCESS_TOKEN`], [`CERTIFICATE`], or empty where
+        /// the transport has proved it (in-process, unix socket). Others are reserved.
         pub mechanism: String,
-        /// The mechanism's first message: for `token`, its 32 bytes; for `access-token`, its text.
+        /// The mechanism's first message: for `token`, its 32 bytes; for `access-token`, its text;
+        /// for `certificate`, nothing: TLS has it.
         pub proof: Bytes,
         /// The client's session, the same on all of its connections.
         pub session: SessionId,

@@ -352,8 +352,13 @@ fn messages(examples: &mut Examples) {
     examples.message(authenticate());
     examples.message(Authenticated {
         expires_in_ms: 60_000,
+        renew_in_ms: 40_000,
         refused: "the token was revoked".into(),
         message: "it expires soon".into(),
+        issued: vec![Bytes::from_static(b"der")],
+    });
+    examples.message(CertificateChain {
+        certificates: vec![Bytes::from_static(b"own"), Bytes::from_static(b"authority")],
     });
     examples.message(OpenMirror {
         link: "b".into(),

@@ -1,5 +1,6 @@
 //! Clients that have proved who they are, and are let in.
 
+use super::credential::Said;
 use super::used::not_kept;
 use super::{Admission, Sessions};
 use crate::ctx::Ctx;
@@ -59,7 +60,7 @@ impl Sessions {
         self.send(link, message, ctx);
         let identity = self.identity(link);
         if identity.is_some_and(|identity| identity.access.expires().is_some()) {
-            self.say_how_long(link, String::new(), ctx);
+            self.say_how_long(link, Said::default(), ctx);
         }
         if self.is_draining {
             self.say_go_away(link, ctx);

@@ -1,6 +1,7 @@
 //! Credentials of connections: what lets a client in, how long that is good, and how another one
 //! takes its place.
 
+use super::certificate;
 use super::used::{Standing, Used};
 use crate::coordinator::served_topic::Topics;
 use crate::ctx::Ctx;
@@ -11,15 +12,18 @@ use crate::pace::{Direction, Payer, Rate, Whose};
 use crate::refusal::{Refused, refuse};
 use crate::request::Request;
 use access::{AtBound, Bound, Missing, Origin, Quota, Quotas, Token, TokenId, Trust, UnixTime};
+use bytes::Bytes;
 use core::net::SocketAddr;
 use net::Peer;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::message::{ACCESS_TOKEN, Authenticate, Authenticated, Hello, Method};
+use wire::message::{
+    ACCESS_TOKEN, Authenticate, Authenticated, CERTIFICATE, Hello, Method, RENEW_CERTIFICATE,
+};
 use wire::{ErrorCode, ErrorReply, SessionId};
 
 /// When to come again with another credential, of a client whose credential is over.
-const RETRY_MS: u32 = 1000;
+pub(super) const RETRY_MS: u32 = 1000;
 
 /// Whom the server believes.
 #[derive(Default)]
@@ -66,8 +70,19 @@ impl Trusted {
     /// owner.
     pub fn authenticate(&self, hello: Hello, peer: &Peer, ctx: &Ctx) -> Result<Proved, Refused> {
         let options = &ctx.options;
-        if hello.mechanism == ACCESS_TOKEN {
-            let (access, once) = self.admit(&hello.proof, peer, hello.session, ctx)?;
+        let known = match hello.mechanism.as_str() {
+            ACCESS_TOKEN => {
+                let (access, once) = self.admit(&hello.proof, peer, hello.session, ctx)?;
+                Some((Proof::AccessToken, access, once))
+            }
+            // What Hello names counts, and nothing else that the client has shown.
+            CERTIFICATE => {
+                let access = certificate::admit(&peer.certificates, &self.trust, peer, ctx)?;
+                Some((Proof::Certificate, access, None))
+            }
+            _ => None,
+        };
+        if let Some((proof, access, once)) = known {
             let project = match &access.subject {
                 access::Subject::Member(project) => project.clone(),
                 access::Subject::Owner => String::new(),
@@ -80,7 +95,7 @@ impl Trusted {
                 ));
             }
             let identity = Identity {
-                proof: Proof::AccessToken,
+                proof,
                 access,
                 namespace: project,
                 client_name: hello.client_name,
@@ -100,7 +115,10 @@ impl Trusted {
                     "" => "the server asks for a token: give its group file, or the token in it"
                         .into(),
                     other => {
-                        format!("mechanism {other:?} is not known; token and {ACCESS_TOKEN} are")
+                        format!(
+                            "mechanism {other:?} is not known; token, {ACCESS_TOKEN} and \
+                             {CERTIFICATE} are"
+                        )
                     }
                 };
                 return Err(refuse(ErrorCode::NotAuthenticated, reason));
@@ -172,7 +190,8 @@ impl Trusted {
         Ok((identity, once))
     }
 
-    /// Takes another credential in the place of a client's present one.
+    /// Takes another credential in the place of a client's present one. Returns the certificates that
+    /// were asked for.
     ///
     /// # Errors
     /// Why it does not count; the present one stays.
@@ -182,15 +201,31 @@ impl Trusted {
         asked: &Authenticate,
         peer: &Peer,
         ctx: &Ctx,
-    ) -> Result<(), Refused> {
+    ) -> Result<Vec<Bytes>, Refused> {
         let refused = |why: String| refuse(ErrorCode::NotAuthenticated, why);
-        if asked.mechanism != ACCESS_TOKEN {
-            let other = &asked.mechanism;
-            return Err(refused(format!(
-                "mechanism {other:?} is not known here; {ACCESS_TOKEN} is"
-            )));
-        }
-        let (fresh, once) = self.admit(&asked.proof, peer, identity.session, ctx)?;
+        let (proof, fresh, once, issued) = match asked.mechanism.as_str() {
+            ACCESS_TOKEN => {
+                let (fresh, once) = self.admit(&asked.proof, peer, identity.session, ctx)?;
+                (Proof::AccessToken, fresh, once, Vec::new())
+            }
+            CERTIFICATE => {
+                let fresh = certificate::present(&asked.proof, &self.trust, peer, ctx)?;
+                (Proof::Certificate, fresh, None, Vec::new())
+            }
+            RENEW_CERTIFICATE if identity.proof == Proof::Certificate => {
+                let now = UnixTime(ctx.now.unix_ns);
+                let is_good = identity.access.check(now);
+                is_good.map_err(|denied| refused(denied.to_string()))?;
+                let (issued, fresh) = certificate::renew(&self.trust, peer, ctx)?;
+                (Proof::Certificate, fresh, None, issued)
+            }
+            other => {
+                return Err(refused(format!(
+                    "mechanism {other:?} is not known here; {ACCESS_TOKEN}, {CERTIFICATE} and, by \
+                     whom a certificate has let in, {RENEW_CERTIFICATE} are"
+                )));
+            }
+        };
         if once.is_some() {
             return Err(refused(format!(
                 "{fresh} is for one session, which begins with a connection: connect anew with it"
@@ -205,7 +240,8 @@ impl Trusted {
             )));
         }
         identity.access = fresh;
-        Ok(())
+        identity.proof = proof;
+        Ok(issued)
     }
 }
 
@@ -352,12 +388,24 @@ fn left_and_past(at: UnixTime, now: Now) -> (Duration, Duration) {
     (left, past)
 }
 
-pub(super) fn said_of(identity: &access::Identity, refused: String, ctx: &Ctx) -> Authenticated {
+/// What a client is told beside how long its credential is good.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// Why what it presented does not count.
+    pub refused: String,
+    /// The certificates that it asked for.
+    pub issued: Vec<Bytes>,
+}
+
+pub(super) fn said_of(identity: &access::Identity, said: Said, ctx: &Ctx) -> Authenticated {
+    let Said { refused, issued } = said;
     let Some(expires) = identity.expires() else {
         return Authenticated {
             expires_in_ms: u64::MAX,
+            renew_in_ms: u64::MAX,
             refused,
             message: String::new(),
+            issued,
         };
     };
     let (left, _) = left_and_past(expires, ctx.now);
@@ -372,13 +420,26 @@ pub(super) fn said_of(identity: &access::Identity, refused: String, ctx: &Ctx) -
     };
     Authenticated {
         expires_in_ms: left.as_millis() as u64,
+        renew_in_ms: renew_in(identity, left, ctx.now).as_millis() as u64,
         refused,
         message,
+        issued,
+    }
+}
+
+/// When two thirds of the life of a credential are over: of all of it, where it says when it began.
+fn renew_in(identity: &access::Identity, left: Duration, now: Now) -> Duration {
+    match identity.begins() {
+        Some(begins) => {
+            let (_, past) = left_and_past(begins, now);
+            ((left + past) * 2 / 3).saturating_sub(past)
+        }
+        None => left * 2 / 3,
     }
 }
 
 /// Where a client comes from: an address of the network, or this host.
-fn origin(peer: &Peer, ctx: &Ctx) -> Origin {
+pub(super) fn origin(peer: &Peer, ctx: &Ctx) -> Origin {
     let address = peer.address.rsplit_once("://");
     let address = address.map_or(peer.address.as_str(), |(_, address)| address);
     Origin {

@@ -36,6 +36,7 @@ pub struct Ground {
     pub limits: Limits,
     pub accept_loss: bool,
     pub rules: Arc<access::Rules>,
+    pub certificates: Option<crate::ClientCertificates>,
     pub fault: Option<Fault>,
     pub run: u128,
 }
@@ -88,6 +89,7 @@ impl Ground {
             limits: Limits::default(),
             accept_loss: false,
             rules: Arc::default(),
+            certificates: None,
             fault: None,
             run: 1,
         }
@@ -129,6 +131,7 @@ impl Ground {
             instance: ServerInstance(self.run),
             token: TOKEN,
             trust: Arc::new(trust()),
+            certificates: self.certificates.clone(),
             rules: self.rules.clone(),
             owner_uid: Some(1000),
             boot_id: format!("boot {}", self.boot),

@@ -152,7 +152,7 @@ impl Connection {
             Phase::Up { .. } => credential.renew(wire, result),
             Phase::Reading => match result {
                 Ok(text) => {
-                    credential.text = text;
+                    credential.begin_with(text);
                     self.find_addresses(wire.context, outputs);
                 }
                 Err(reason) => {
@@ -179,9 +179,11 @@ impl Connection {
         let Some(credential) = &mut self.credential else {
             return false;
         };
+        let renewed = credential.take_issued(said);
+        outputs.extend(renewed.map(Output::RenewCredential));
         let ends = credential.good_for(context, said);
         outputs.extend(ends.map(Output::CredentialEnds));
-        !said.refused.is_empty()
+        !said.refused.is_empty() && !credential.is_refusal_to_renew(said)
     }
 
     fn find_addresses(&mut self, context: &mut Context, outputs: &mut VecDeque<Output>) {
@@ -251,6 +253,7 @@ impl Connection {
         outputs.push_back(Output::Connect {
             attempt: self.attempt,
             address: GroupFile::dialled(&address, &self.certificates),
+            certificate: self.credential.as_ref().and_then(Credential::shown),
         });
     }
 
@@ -263,7 +266,7 @@ impl Connection {
             return;
         }
         let (mechanism, proof) = match &self.credential {
-            Some(credential) => (ACCESS_TOKEN, credential.text.clone()),
+            Some(credential) => credential.hello(),
             None if self.token.is_empty() => ("", Bytes::new()),
             // A server's own token is bytes that begin with no word.
             None if self.token.starts_with(TOKEN_PREFIX.as_bytes()) => {

@@ -1,14 +1,17 @@
 //! The credential of a connection: a file, read for each connection, and again before its end.
 
+use super::io::RenewedCredential;
 use super::wire_session::{Context, Timer, Wire};
 use crate::options::CredentialEnds;
 use bytes::Bytes;
-use net::Message;
+use net::{Identity, Message};
 use std::path::PathBuf;
 use std::time::Duration;
 use wire::codec::Codec;
 use wire::frame::FrameKind;
-use wire::message::{ACCESS_TOKEN, Authenticate, Authenticated};
+use wire::message::{
+    ACCESS_TOKEN, Authenticate, Authenticated, CERTIFICATE, CertificateChain, RENEW_CERTIFICATE,
+};
 
 /// How soon the file is read again at the earliest.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -31,14 +34,20 @@ enum Warned {
 pub(super) struct Credential {
     /// Where it is.
     pub path: PathBuf,
-    /// What was read there last, and presented.
+    /// What was read there last, and presented: a token, or a certificate and its key.
     pub text: Bytes,
     /// When the connection's credential is over, if that is known and ever so.
     expires_at: Option<Duration>,
     /// When the file is read again; `None` while it is, or for ever.
     pub renew_at: Option<Duration>,
     warned: Warned,
+    /// Whether the server was asked for another certificate and has not answered, or refused.
+    has_asked: bool,
 }
+
+/// What certificates begin with, in PEM, and keys.
+const PEM: &[u8] = b"-----BEGIN ";
+const PEM_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 
 impl Credential {
     pub fn new(path: PathBuf) -> Self {
@@ -48,7 +57,57 @@ impl Credential {
             expires_at: None,
             renew_at: None,
             warned: Warned::No,
+            has_asked: false,
         }
+    }
+
+    /// It was read for a connection.
+    pub fn begin_with(&mut self, text: Bytes) {
+        self.text = text;
+        self.has_asked = false;
+    }
+
+    /// Whether it is a certificate and its key, and no token.
+    pub fn is_certificate(&self) -> bool {
+        self.text.windows(PEM.len()).any(|part| part == PEM)
+    }
+
+    /// What a Hello says of it.
+    pub fn hello(&self) -> (&'static str, Bytes) {
+        match self.is_certificate() {
+            true => (CERTIFICATE, Bytes::new()),
+            false => (ACCESS_TOKEN, self.text.clone()),
+        }
+    }
+
+    /// What a connection shows of it in TLS.
+    pub fn shown(&self) -> Option<Bytes> {
+        self.is_certificate().then(|| self.text.clone())
+    }
+
+    /// Whether a refusal is of the certificate that the server was asked for: the connection goes on with
+    /// the one that it has.
+    pub fn is_refusal_to_renew(&self, said: &Authenticated) -> bool {
+        self.has_asked && !said.refused.is_empty()
+    }
+
+    /// Takes the certificate that the server has made: what its file is to hold.
+    pub fn take_issued(&mut self, said: &Authenticated) -> Option<RenewedCredential> {
+        if said.issued.is_empty() {
+            return None;
+        }
+        self.has_asked = false;
+        let before = self.text.clone();
+        let text = std::str::from_utf8(&before).ok()?;
+        // The key and what is said above it stay.
+        let (kept, _) = text.split_at(text.find(PEM_CERTIFICATE)?);
+        self.text = format!("{kept}{}", net::certificates_pem(&said.issued)).into();
+        Some(RenewedCredential {
+            path: self.path.clone(),
+            before,
+            after: self.text.clone(),
+            left: Duration::from_millis(said.expires_in_ms),
+        })
     }
 
     /// The server says how long it is good. The file is looked at when two thirds of that are
@@ -64,6 +123,7 @@ impl Credential {
             return None;
         }
         let left = Duration::from_millis(said.expires_in_ms);
+        let renew = Duration::from_millis(said.renew_in_ms).min(left);
         self.expires_at = Some(context.now.saturating_add(left));
         let warned = match left {
             Duration::ZERO => Warned::Over,
@@ -73,7 +133,11 @@ impl Credential {
         let is_news = warned > std::mem::replace(&mut self.warned, warned);
         match (warned, is_news) {
             (Warned::Over, true) => self.look_at(context, context.now),
-            _ => self.look_again(context, left, left * 2 / 3),
+            // Two thirds of a certificate's life were over before the connection began.
+            _ if renew.is_zero() && self.is_certificate() && !self.has_asked => {
+                self.look_at(context, context.now);
+            }
+            _ => self.look_again(context, left, renew),
         }
         is_news.then(|| CredentialEnds {
             path: self.path.clone(),
@@ -100,17 +164,44 @@ impl Credential {
         let left = self.expires_at.unwrap_or_default();
         let left = left.saturating_sub(wire.now());
         self.look_again(wire.context, left, left / 3);
-        match result {
+        let asked = match result {
             Ok(text) if text != self.text => {
-                self.text = text.clone();
-                let asked = Authenticate {
-                    mechanism: ACCESS_TOKEN.to_owned(),
-                    proof: text,
-                };
-                let message = Message::control(FrameKind::Authenticate, 0, asked.to_bytes());
-                wire.send(message);
+                self.text = text;
+                self.has_asked = false;
+                self.presented()
             }
-            Ok(_) | Err(_) => {}
+            // Who shares the file has not renewed it.
+            Ok(_) if self.is_certificate() && !self.has_asked => {
+                self.has_asked = true;
+                Some(Authenticate {
+                    mechanism: RENEW_CERTIFICATE.to_owned(),
+                    proof: Bytes::new(),
+                })
+            }
+            Ok(_) | Err(_) => None,
+        };
+        if let Some(asked) = asked {
+            let message = Message::control(FrameKind::Authenticate, 0, asked.to_bytes());
+            wire.send(message);
         }
+    }
+
+    /// What is presented of another credential on a connection that stands; nothing of a file that is none.
+    fn presented(&self) -> Option<Authenticate> {
+        let (mechanism, proof) = match self.is_certificate() {
+            true => {
+                let identity = Identity::from_pem(&self.text, &self.text).ok()?;
+                let certificates = identity.certificates();
+                (
+                    CERTIFICATE,
+                    CertificateChain { certificates }.to_bytes().into(),
+                )
+            }
+            false => (ACCESS_TOKEN, self.text.clone()),
+        };
+        Some(Authenticate {
+            mechanism: mechanism.to_owned(),
+            proof,
+        })
     }
 }

@@ -4,7 +4,9 @@ use crate::group_file::GroupFile;
 use crate::options::CredentialEnds;
 use bytes::Bytes;
 use net::{NetError, Received};
+use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Something happened.
 #[derive(Debug)]
@@ -38,6 +40,27 @@ pub enum Input {
     },
 }
 
+/// What the file of a credential is to hold from now on.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RenewedCredential {
+    /// The file.
+    pub path: PathBuf,
+    /// What it held. Whoever has it has what it allows.
+    pub before: Bytes,
+    /// What it is to hold.
+    pub after: Bytes,
+    /// How long that is good.
+    pub left: Duration,
+}
+
+impl fmt::Debug for RenewedCredential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RenewedCredential")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Something to do for what drives the core.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Output {
@@ -45,6 +68,8 @@ pub enum Output {
     ReadGroupFile(PathBuf),
     /// Read the file of the credential; answered by [`Input::Credential`].
     ReadCredential(PathBuf),
+    /// Write the credential anew, as long as its file has what it had. No answer.
+    RenewCredential(RenewedCredential),
     /// Say that the credential ends. No answer.
     CredentialEnds(CredentialEnds),
     /// Begin a connection; answered by [`Input::LinkUp`] or [`Input::LinkDown`].
@@ -54,6 +79,8 @@ pub enum Output {
         attempt: u64,
         /// The server's address.
         address: String,
+        /// What is shown in TLS, if the credential is a certificate: it and its key, in PEM.
+        certificate: Option<Bytes>,
     },
     /// End the connection, after what is queued on its control lane. No answer.
     Disconnect {

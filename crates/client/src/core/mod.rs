@@ -48,7 +48,7 @@ use crate::promise::{Promise, Reply};
 use calls::Calls;
 use connection::Connection;
 use consumer::ConsumerCore;
-pub use io::{Input, Output};
+pub use io::{Input, Output, RenewedCredential};
 use net::Link;
 pub(crate) use opening::Opening;
 use producer::{Fed, ProducerCore};

@@ -7,19 +7,17 @@ mod driver_lock;
 pub(crate) use caller_runs::CallerRuns;
 pub(crate) use driver_lock::DriverLock;
 
-use crate::core::{ClientCore, Input, Output};
+use crate::core::{ClientCore, Input, Output, RenewedCredential};
+use crate::credential_file;
 use crate::driving::InlineSend;
 use crate::error::ClientError;
 use crate::group_file::{GroupFile, Host};
 use crate::mailbox::Mailbox;
-use crate::options::{DriverOptions, OnCredential};
-use crate::url;
-use bytes::Bytes;
+use crate::options::{CredentialEnds, DriverOptions, OnCredential};
 use memory::Deadline;
 use memory::fork::ClosedInChild;
 use net::{LinkEvent, LinkId, NetError, Poller, Reactor, ReactorEvent, Transports};
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -426,14 +424,19 @@ impl Runtime {
                     self.handle(input);
                 }
                 Output::ReadCredential(path) => {
-                    self.handle(Input::Credential(read_credential(&path)));
+                    self.handle(Input::Credential(credential_file::read(&path)));
                 }
                 Output::CredentialEnds(ends) => {
                     if let Some(on_credential) = &self.on_credential {
                         on_credential(&ends);
                     }
                 }
-                Output::Connect { attempt, address } => self.connect(attempt, &address),
+                Output::RenewCredential(renewed) => self.renew_credential(&renewed),
+                Output::Connect {
+                    attempt,
+                    address,
+                    certificate,
+                } => self.connect(attempt, &address, certificate.as_deref()),
                 Output::Disconnect { attempt, reason } => self.disconnect(attempt, &reason),
                 Output::Ended => {
                     self.flush_finally();
@@ -444,9 +447,9 @@ impl Runtime {
         false
     }
 
-    fn connect(&mut self, attempt: u64, address: &str) {
+    fn connect(&mut self, attempt: u64, address: &str, certificate: Option<&[u8]>) {
         self.present = None;
-        let link = self.transports.connect(address);
+        let link = self.transports.connect_as(address, certificate);
         match link.and_then(|link| self.reactor.add_link(link)) {
             Ok(link) => {
                 self.links.insert(link, attempt);
@@ -454,6 +457,22 @@ impl Runtime {
                 self.register_descriptors();
             }
             Err(reason) => self.handle(Input::LinkDown { attempt, reason }),
+        }
+    }
+
+    /// Writes a credential anew. Where that fails the connection goes on; its owner is told, for the
+    /// file is over sooner.
+    fn renew_credential(&self, renewed: &RenewedCredential) {
+        if let Err(error) = credential_file::renew(renewed)
+            && let Some(on_credential) = &self.on_credential
+        {
+            on_credential(&CredentialEnds {
+                path: renewed.path.clone(),
+                left: renewed.left,
+                message: format!(
+                    "the certificate was renewed, but its file cannot be written: {error}"
+                ),
+            });
         }
     }
 
@@ -504,21 +523,6 @@ impl Runtime {
             }
         }
     }
-}
-
-/// More than any credential has.
-const CREDENTIAL_BYTES_MAX: u64 = 64 << 10;
-
-/// The file of a credential, which is a line.
-fn read_credential(path: &Path) -> Result<Bytes, String> {
-    let read = || -> std::io::Result<Vec<u8>> {
-        let mut text = Vec::new();
-        let file = std::fs::File::open(path)?;
-        file.take(CREDENTIAL_BYTES_MAX).read_to_end(&mut text)?;
-        Ok(text)
-    };
-    let content = read().map(Bytes::from).map_err(|error| error.to_string())?;
-    url::presented(content)
 }
 
 fn read_group_file(path: &Path) -> Result<(GroupFile, Vec<String>), String> {

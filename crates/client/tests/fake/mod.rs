@@ -94,6 +94,8 @@ pub struct FakeServer {
     pub credential_ms: Option<u64>,
     /// Why it takes no other credential on a connection that stands.
     pub renewal_refused: String,
+    /// The certificates that come with what is said next of the credential.
+    pub issued: Vec<bytes::Bytes>,
     /// What a Hello is answered with.
     pub hello_error: Option<Bytes>,
     /// Cuts the network itself, so that nothing that is under way arrives.
@@ -130,6 +132,7 @@ impl FakeServer {
             presented: Vec::new(),
             credential_ms: None,
             renewal_refused: String::new(),
+            issued: Vec::new(),
             hello_error: None,
             cutter: None,
             segment_reads: Vec::new(),
@@ -350,8 +353,13 @@ impl FakeServer {
         };
         let said = Authenticated {
             expires_in_ms,
+            renew_in_ms: match expires_in_ms {
+                u64::MAX => u64::MAX,
+                left => left * 2 / 3,
+            },
             refused: self.renewal_refused.clone(),
             message: String::new(),
+            issued: std::mem::take(&mut self.issued),
         };
         let said = Message::control(FrameKind::Authenticate, 0, said.to_bytes());
         conn.link.send(said);

@@ -21,6 +21,8 @@ pub struct World {
     pub credential: Option<bytes::Bytes>,
     /// What the client was told of its end.
     pub credential_ends: Vec<client::CredentialEnds>,
+    /// What its file was to hold instead.
+    pub renewed: Vec<bytes::Bytes>,
     pub ended: bool,
 }
 
@@ -56,6 +58,7 @@ impl World {
             link: None,
             credential: None,
             credential_ends: Vec::new(),
+            renewed: Vec::new(),
             ended: false,
         }
     }
@@ -73,7 +76,12 @@ impl World {
         self.core.handle(now, input, link);
         while let Some(output) = self.core.poll_output() {
             match output {
-                Output::Connect { attempt, address } => {
+                Output::RenewCredential(renewed) => {
+                    self.renewed.push(renewed.after);
+                }
+                Output::Connect {
+                    attempt, address, ..
+                } => {
                     let transport = self.net.transport(LinkOptions::default());
                     self.link = Some((attempt, transport.connect(&address).unwrap()));
                 }

@@ -301,6 +301,7 @@ impl<S: ByteStream> StreamLink<S> {
         match stream.is_connected() {
             Ok(false) => {}
             Ok(true) => {
+                self.peer.certificates = stream.certificates();
                 self.phase = Phase::Up;
                 self.events.push_back(LinkEvent::Up);
             }

@@ -1,12 +1,17 @@
-//! Who a server is: a chain of certificates and the key of the first.
+//! Who one side of TLS is: a chain of certificates and the key of the first.
 
+use super::authorities::Asks;
+use super::authorities::Authorities;
 use super::trust::{ALPN, Fingerprint, provider};
 use crate::contract::NetError;
+use base64::Engine;
+use bytes::Bytes;
 use rustls::ServerConfig;
+use rustls::client::ResolvesClientCert;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use std::fmt;
 use std::sync::{Arc, RwLock};
 
@@ -17,19 +22,13 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// That of a chain, the server's certificate first, and a key; both in PEM.
+    /// That of a chain, its own certificate first, and a key; both in PEM, and in one text perhaps.
     ///
     /// # Errors
     /// [`NetError::Address`] that says what is wrong with which of them.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, NetError> {
         let refuse = |what: &str, why: String| NetError::Address(format!("{what}: {why}"));
-        let chain: Vec<_> = CertificateDer::pem_slice_iter(chain)
-            .collect::<Result<_, _>>()
-            .map_err(|error| refuse("the certificate", error.to_string()))?;
-        if chain.is_empty() {
-            let why = "there is none in PEM (-----BEGIN CERTIFICATE-----)";
-            return Err(refuse("the certificate", why.to_owned()));
-        }
+        let chain = chain_of(chain)?;
         let key = PrivateKeyDer::from_pem_slice(key)
             .map_err(|error| refuse("the private key", error.to_string()))?;
         let key = CertifiedKey::from_der(chain, key, &provider()).map_err(|error| match error {
@@ -42,10 +41,61 @@ impl Identity {
         Ok(Self { key: Arc::new(key) })
     }
 
-    /// The hashes of the certificates, the server's first.
+    /// The hashes of the certificates, its own first.
     pub fn fingerprints(&self) -> Vec<Fingerprint> {
         self.key.cert.iter().map(Fingerprint::of).collect()
     }
+
+    /// The certificates in DER, its own first.
+    pub fn certificates(&self) -> Vec<Bytes> {
+        let chain = self.key.cert.iter();
+        chain.map(|one| Bytes::copy_from_slice(one)).collect()
+    }
+
+    /// What shows it to a server that asks.
+    pub(super) fn shown(&self) -> Arc<dyn ResolvesClientCert> {
+        Arc::new(SingleCertAndKey::from(self.key.clone()))
+    }
+}
+
+fn chain_of(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, NetError> {
+    let refuse = |why: String| NetError::Address(format!("the certificate: {why}"));
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(text)
+        .collect::<Result<_, _>>()
+        .map_err(|error| refuse(error.to_string()))?;
+    match chain.is_empty() {
+        true => Err(refuse(
+            "there is none in PEM (-----BEGIN CERTIFICATE-----)".to_owned(),
+        )),
+        false => Ok(chain),
+    }
+}
+
+/// The certificates of a text in PEM, in DER, whatever else is in it.
+///
+/// # Errors
+/// [`NetError::Address`] if there is none, or it is damaged.
+pub fn certificates_in(text: &[u8]) -> Result<Vec<Bytes>, NetError> {
+    let chain = chain_of(text)?;
+    Ok(chain
+        .iter()
+        .map(|one| Bytes::copy_from_slice(one))
+        .collect())
+}
+
+/// Certificates in DER as a text in PEM.
+pub fn certificates_pem(chain: &[Bytes]) -> String {
+    let mut text = String::new();
+    for one in chain {
+        text.push_str("-----BEGIN CERTIFICATE-----\n");
+        let encoded = base64::engine::general_purpose::STANDARD.encode(one);
+        for line in encoded.as_bytes().chunks(64) {
+            text.push_str(std::str::from_utf8(line).expect("base64 is ASCII"));
+            text.push('\n');
+        }
+        text.push_str("-----END CERTIFICATE-----\n");
+    }
+    text
 }
 
 /// The identity that a server has now, shared with its listeners: a new one counts for
@@ -74,14 +124,20 @@ impl Identities {
         self.current.read().expect("no holder panics here").clone()
     }
 
-    /// What connections that are accepted need.
-    pub(super) fn config(&self) -> Result<Arc<ServerConfig>, NetError> {
+    /// What connections that are accepted need; with authorities, clients are asked for a certificate,
+    /// and may show none.
+    pub(super) fn config(
+        &self,
+        authorities: Option<&Authorities>,
+    ) -> Result<Arc<ServerConfig>, NetError> {
         let builder = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| NetError::System(format!("TLS: {error}")))?;
-        let mut config = builder
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::new(self.clone()));
+        let builder = match authorities {
+            Some(authorities) => builder.with_client_cert_verifier(Arc::new(Asks::of(authorities))),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(self.clone()));
         config.alpn_protocols = vec![ALPN.to_vec()];
         // A connection lasts; a session to come back to would be state of everybody who came.
         config.send_tls13_tickets = 0;

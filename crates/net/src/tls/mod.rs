@@ -3,6 +3,7 @@
 //! The states of a connection and its bounds are in the crate's README.
 
 mod address;
+mod authorities;
 mod identity;
 mod proxy;
 mod records;
@@ -10,7 +11,8 @@ mod session;
 mod stream;
 mod trust;
 
-pub use identity::{Identities, Identity};
+pub use authorities::{Authorities, Untrusted};
+pub use identity::{Identities, Identity, certificates_in, certificates_pem};
 pub use proxy::{Proxies, Proxy};
 pub use trust::{Fingerprint, Trust};
 
@@ -36,6 +38,7 @@ pub struct Tls {
     options: LinkOptions,
     trust: Option<Trust>,
     identities: Option<Identities>,
+    authorities: Option<Authorities>,
     proxies: Proxies,
 }
 
@@ -47,6 +50,7 @@ impl Tls {
             options,
             trust: None,
             identities: None,
+            authorities: None,
             proxies: Proxies::default(),
         }
     }
@@ -66,6 +70,13 @@ impl Tls {
     /// The same, which listens as the current one of `identities`.
     pub fn listening_as(mut self, identities: Identities) -> Self {
         self.identities = Some(identities);
+        self
+    }
+
+    /// The same, which asks clients for a certificate. One that shows none is served, and so is one
+    /// that shows another authority's: whether it counts is for [`Authorities::verify`].
+    pub fn asking(mut self, authorities: Authorities) -> Self {
+        self.authorities = Some(authorities);
         self
     }
 }
@@ -88,23 +99,34 @@ impl Transport for Tls {
         Ok(Box::new(TlsListening {
             listener,
             address: format!("{SCHEME}://{bound}"),
-            config: identities.config()?,
+            config: identities.config(self.authorities.as_ref())?,
             options: self.options.clone(),
         }))
     }
 
     fn check(&self, address: &str) -> Result<(), NetError> {
         let parsed = TlsAddress::parse(address)?;
-        self.trust_at(&parsed)?.config()?;
+        self.trust_at(&parsed)?.config(None)?;
         self.proxies.to(parsed.host(), parsed.port())?;
         server_name(&parsed).map(drop)
     }
 
     fn connect(&self, address: &str) -> Result<Box<dyn Link>, NetError> {
+        self.connect_as(address, None)
+    }
+
+    fn connect_as(
+        &self,
+        address: &str,
+        certificate: Option<&[u8]>,
+    ) -> Result<Box<dyn Link>, NetError> {
         let parsed = TlsAddress::parse(address)?;
+        let identity = certificate.map(|text| Identity::from_pem(text, text));
+        let identity = identity.transpose()?;
+        let identity = identity.as_ref();
         let name = server_name(&parsed)?;
         let trust = self.trust_at(&parsed)?;
-        let session = Session::client(trust.config()?, name)
+        let session = Session::client(trust.config(identity)?, name)
             .map_err(|error| NetError::System(format!("connecting to {address}: {error}")))?;
         // The proxy looks the name up.
         let proxy = self.proxies.to(parsed.host(), parsed.port())?;

@@ -1,6 +1,7 @@
 //! One side of TLS, without a socket: records in, bytes and records out.
 
 use super::records::{Incoming, Outgoing};
+use bytes::Bytes;
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
@@ -56,6 +57,16 @@ impl Session {
     /// Of a server.
     pub(super) fn server(config: Arc<ServerConfig>) -> Result<Self, Error> {
         UnbufferedServerConnection::new(config).map(Self::Server)
+    }
+
+    /// What the other side has shown of itself, its own certificate first.
+    pub(super) fn peer_certificates(&self) -> Vec<Bytes> {
+        let shown = match self {
+            Self::Client(side) => side.peer_certificates(),
+            Self::Server(side) => side.peer_certificates(),
+        };
+        let shown = shown.unwrap_or_default().iter();
+        shown.map(|one| Bytes::copy_from_slice(one)).collect()
     }
 
     pub(super) fn is_client(&self) -> bool {

@@ -7,6 +7,7 @@ use crate::byte_stream::ByteStream;
 use crate::contract::{Notify, Readiness};
 use crate::socket::{Socket, SocketBytes};
 use crate::stream::KEPT_BYTES_MIN;
+use bytes::Bytes;
 use rustls::Error;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
@@ -345,6 +346,10 @@ impl<S: Socket> ByteStream for TlsBytes<S> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    fn certificates(&self) -> Vec<Bytes> {
+        self.session.peer_certificates()
     }
 
     fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {

@@ -1,5 +1,6 @@
 //! Which certificate of a server a client takes, and why not another one.
 
+use super::identity::Identity;
 use crate::contract::NetError;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -89,8 +90,8 @@ pub enum Trust {
 }
 
 impl Trust {
-    /// What a connection needs to verify its server.
-    pub(super) fn config(&self) -> Result<Arc<ClientConfig>, NetError> {
+    /// What a connection needs to verify its server, and to show itself where the server asks.
+    pub(super) fn config(&self, shown: Option<&Identity>) -> Result<Arc<ClientConfig>, NetError> {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| NetError::System(format!("TLS: {error}")))?;
@@ -102,10 +103,13 @@ impl Trust {
                     .map_err(|error| NetError::System(format!("{}: {error}", path.display())))?
             }
         };
-        let mut config = builder
+        let builder = builder
             .dangerous()
-            .with_custom_certificate_verifier(verifier)
-            .with_no_client_auth();
+            .with_custom_certificate_verifier(verifier);
+        let mut config = match shown {
+            Some(identity) => builder.with_client_cert_resolver(identity.shown()),
+            None => builder.with_no_client_auth(),
+        };
         config.alpn_protocols = vec![ALPN.to_vec()];
         // A connection lasts, and a full handshake costs a millisecond.
         config.resumption = rustls::client::Resumption::disabled();
@@ -160,15 +164,20 @@ fn ago(seconds: u64) -> String {
 fn read_authorities(path: &Path) -> Result<Arc<RootCertStore>, NetError> {
     let refuse = |why: String| NetError::Address(format!("{}: {why}", path.display()));
     let text = std::fs::read(path).map_err(|error| refuse(error.to_string()))?;
+    authorities_in(&text).map_err(refuse)
+}
+
+/// The certificates of authorities in a text in PEM.
+pub(super) fn authorities_in(text: &[u8]) -> Result<Arc<RootCertStore>, String> {
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&text) {
-        let certificate = certificate.map_err(|error| refuse(error.to_string()))?;
+    for certificate in CertificateDer::pem_slice_iter(text) {
+        let certificate = certificate.map_err(|error| error.to_string())?;
         roots
             .add(certificate)
-            .map_err(|error| refuse(format!("a certificate in it: {error}")))?;
+            .map_err(|error| format!("a certificate in it: {error}"))?;
     }
     match roots.is_empty() {
-        true => Err(refuse("there is no certificate in it".to_owned())),
+        true => Err("there is no certificate in it".to_owned()),
         false => Ok(Arc::new(roots)),
     }
 }

@@ -38,6 +38,18 @@ impl Authority {
         Identity::from_pem(chain.as_bytes(), key.serialize_pem().as_bytes()).unwrap()
     }
 
+    /// Its certificate, in PEM.
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// A client: key, certificate, and the authority's, in PEM.
+    pub fn client(&self, params: CertificateParams) -> String {
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        format!("{}{}{}", key.serialize_pem(), certificate.pem(), self.pem)
+    }
+
     /// A server of this host.
     pub fn of_this_host(&self) -> Identity {
         self.identity(&["localhost", "127.0.0.1"], (2020, 2200))

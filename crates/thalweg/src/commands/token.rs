@@ -13,8 +13,8 @@ use crate::cli::WhyNotArgs;
 use crate::failure::{About, Code, Failure};
 use crate::output::Output;
 use access::{
-    Decision, Grants, Identity, Limits, Name, Origin, SEED_BYTES, Seed, Token, TokenError, TokenId,
-    UnixTime, Verb, Verified,
+    Certificate, Decision, Grants, Identity, Limits, Name, Origin, SEED_BYTES, Seed, Token,
+    TokenError, TokenId, UnixTime, Verb, Verified,
 };
 use args::{
     CheckArgs, Destination, Directory, Narrow, NewArgs, RestrictArgs, RevokeArgs, ShowArgs,
@@ -191,10 +191,7 @@ fn revoke(args: &RevokeArgs) -> Result<(), Failure> {
     let files = args.directory.files()?;
     let id: TokenId = match args.token.parse() {
         Ok(id) => id,
-        Err(_) => {
-            let (token, _) = read(Some(Path::new(&args.token)))?;
-            own_id(&token)
-        }
+        Err(_) => id_in(Path::new(&args.token))?,
     };
     let now = time::of(&Zoned::now());
     let note = format!("{now} {}", args.note.as_deref().unwrap_or_default());
@@ -204,11 +201,25 @@ fn revoke(args: &RevokeArgs) -> Result<(), Failure> {
     let mut output = Output::new(args.json);
     let value = json!({"revoked": id.to_string(), "time": now.to_string()});
     let text = format!(
-        "{id} is revoked, with all tokens that were made from it; a server that runs knows it \
-         within 5 s"
+        "{id} is revoked, with all that was made from it; a server that runs knows it within 5 s"
     );
     output.either(&value, &text)?;
     output.flush()
+}
+
+/// What revokes the credential of a file: the token, or the key of the certificate.
+fn id_in(path: &Path) -> Result<TokenId, Failure> {
+    let subject = path.display().to_string();
+    let text = text(Some(path), &subject)?;
+    if !text.contains("-----BEGIN CERTIFICATE-----") {
+        let token = Token::from_text(&text).map_err(refused(&subject))?;
+        return Ok(own_id(&token));
+    }
+    let chain = net::certificates_in(text.as_bytes());
+    let chain = chain.map_err(|error| Failure::usage(&subject, error))?;
+    let own = Certificate::read(&chain[0]);
+    let own = own.map_err(|error| Failure::usage(&subject, error))?;
+    Ok(own.ids()[0])
 }
 
 /// `thalweg why-not`.
@@ -342,10 +353,17 @@ fn read(file: Option<&Path>) -> Result<(Token, String), Failure> {
         Some(path) => path.display().to_string(),
         None => "standard input".to_owned(),
     };
+    let text = text(file, &subject)?;
+    let token = Token::from_text(&text).map_err(refused(&subject))?;
+    Ok((token, subject))
+}
+
+/// What a file, or standard input, holds.
+fn text(file: Option<&Path>, subject: &str) -> Result<String, Failure> {
     let mut text = String::new();
     match file {
         Some(path) => {
-            let opened = std::fs::File::open(path).about(&subject)?;
+            let opened = std::fs::File::open(path).about(subject)?;
             opened.take(FILE_BYTES_MAX).read_to_string(&mut text)
         }
         None => std::io::stdin()
@@ -353,9 +371,8 @@ fn read(file: Option<&Path>) -> Result<(Token, String), Failure> {
             .take(FILE_BYTES_MAX)
             .read_to_string(&mut text),
     }
-    .about(&subject)?;
-    let token = Token::from_text(&text).map_err(refused(&subject))?;
-    Ok((token, subject))
+    .about(subject)?;
+    Ok(text)
 }
 
 impl Directory {

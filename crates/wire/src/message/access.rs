@@ -7,12 +7,28 @@ use bytes::Bytes;
 /// The mechanism of a Hello, or of an [`Authenticate`], whose proof is the text of a token.
 pub const ACCESS_TOKEN: &str = "access-token";
 
+/// The mechanism of a Hello without a proof, by the certificate that the connection has shown in TLS; of an
+/// [`Authenticate`] whose proof is a [`CertificateChain`] of the same key.
+pub const CERTIFICATE: &str = "certificate";
+
+/// The mechanism of an [`Authenticate`] without a proof: the server makes another certificate for the key
+/// that the connection has shown, which is the connection's from then on, and answers with it.
+pub const RENEW_CERTIFICATE: &str = "renew-certificate";
+
+record! {
+    /// The certificates that somebody shows.
+    pub struct CertificateChain {
+        /// In DER: their own, then those of who signed it.
+        pub certificates: Vec<Bytes>,
+    }
+}
+
 record! {
     /// A client presents another credential in place of the one that it came with.
     pub struct Authenticate {
-        /// As in Hello: `access-token`. Others are reserved.
+        /// As in Hello: [`ACCESS_TOKEN`], [`CERTIFICATE`], or [`RENEW_CERTIFICATE`]. Others are reserved.
         pub mechanism: String,
-        /// The text of the token.
+        /// The text of the token, a [`CertificateChain`], or nothing.
         pub proof: Bytes,
     }
 }
@@ -22,11 +38,15 @@ record! {
     pub struct Authenticated {
         /// For so long, milliseconds; 0: it has expired; the greatest number: it has no end.
         pub expires_in_ms: u64,
+        /// When it is time for another one, milliseconds; the greatest number: never.
+        pub renew_in_ms: u64,
         /// Why the credential that was presented last does not count, so that the one before
         /// still does; empty if that is not so.
         pub refused: String,
         /// A sentence for people; may be empty.
         pub message: String,
+        /// The certificates that were asked for, as in [`CertificateChain`]; else none.
+        pub issued: Vec<Bytes>,
     }
 }
 

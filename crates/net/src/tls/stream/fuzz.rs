@@ -6,7 +6,7 @@ use crate::byte_stream::ByteStream;
 use crate::chance::{Chance, inputs};
 use crate::socket::SocketBytes;
 use crate::tls::session::Session;
-use crate::tls::{Identities, Identity, Trust};
+use crate::tls::{Authorities, Identities, Identity, Trust};
 use mio::net::UnixStream;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::ServerName;
@@ -202,9 +202,13 @@ impl Made {
             Identity::from_pem(certificate.pem().as_bytes(), key.serialize_pem().as_bytes())
                 .unwrap();
         let trust = Trust::Certificates(identity.fingerprints());
+        // Each side shows it to the other.
+        let authorities = Authorities::from_pem(certificate.pem().as_bytes()).unwrap();
         Self {
-            client: trust.config().unwrap(),
-            server: Identities::new(identity).config().unwrap(),
+            client: trust.config(Some(&identity)).unwrap(),
+            server: Identities::new(identity.clone())
+                .config(Some(&authorities))
+                .unwrap(),
             trust,
         }
     }

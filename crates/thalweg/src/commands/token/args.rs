@@ -150,7 +150,7 @@ pub struct CheckArgs {
 
 #[derive(Debug, Args)]
 pub struct RevokeArgs {
-    /// The token's id, or a file that it is in
+    /// The id of a token or of a certificate's key, or a file with one of them
     #[arg(value_name = "ID|FILE")]
     pub token: String,
     #[command(flatten)]
