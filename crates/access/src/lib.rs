@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod certificate;
+mod code;
 mod decide;
 mod faults;
 mod grant;
@@ -34,6 +35,7 @@ mod verb;
 pub use certificate::{
     CERTIFICATE_EARLY, Certificate, CertificateError, Holder, PART_BYTES_MAX, check_part,
 };
+pub use code::{CODE_BYTES, CODE_LASTS, CODE_WRONG_MAX, Code, CodeError, OneTime, Rendezvous, Tried};
 pub use decide::{Decision, Denied, Missing, decide};
 pub use grant::{Grant, Grants, Realm, Who};
 pub use identity::{Credential, Identity, Kind, Origin, Subject};

@@ -1,15 +1,10 @@
 //! Who may come in: with the code once, with the session's credential from then on.
 
-use crate::code::Code;
 use crate::faults::{Fault, planted};
 use crate::frame::{Hello, Purpose, Refusal};
-use crate::proof::{Binding, Claim, Credential, PROOF_BYTES, prove, verify};
-use std::time::{Duration, Instant};
-
-/// For how long a code is good.
-pub const CODE_LASTS: Duration = Duration::from_secs(600);
-/// Wrong codes after which none is taken any more.
-pub const WRONG_MAX: u32 = 100;
+use crate::proof::{Binding, Claim, Credential, PROOF_BYTES, message, prove, verify};
+use access::{CODE_LASTS, Code, OneTime, Tried};
+use std::time::Instant;
 
 /// An offer, as its listener sees it.
 ///
@@ -21,11 +16,7 @@ pub const WRONG_MAX: u32 = 100;
 #[derive(Debug)]
 enum State {
     /// Nobody has come yet.
-    Offered {
-        code: Code,
-        until: Instant,
-        wrong: u32,
-    },
+    Offered(OneTime<Instant>),
     /// Somebody has, and comes again with this.
     Joined(Credential),
     /// Nobody may come, and why.
@@ -58,11 +49,7 @@ impl Admission {
     pub fn with_code_until(code: Code, code_ends: Instant, ends: Instant) -> Self {
         let until = code_ends.min(ends);
         Self {
-            state: State::Offered {
-                code,
-                until,
-                wrong: 0,
-            },
+            state: State::Offered(OneTime::new(code, until)),
             ends,
         }
     }
@@ -75,7 +62,7 @@ impl Admission {
     /// Until when the code is good; `None` if it is no longer.
     pub fn code_until(&self) -> Option<Instant> {
         match &self.state {
-            State::Offered { until, .. } => Some(*until),
+            State::Offered(code) => Some(code.until()),
             _ => None,
         }
     }
@@ -83,7 +70,7 @@ impl Admission {
     /// Whether who comes means this offer among several: they have its code, or its session.
     pub fn is_meant(&self, binding: &Binding, hello: &Hello) -> bool {
         match (&self.state, hello.purpose) {
-            (State::Offered { code, .. }, Purpose::Join) => {
+            (State::Offered(code), Purpose::Join) => {
                 verify(&code.key(), Claim::Joins, binding, &hello.proof)
             }
             (State::Joined(credential), Purpose::Attach) => credential.session == hello.session,
@@ -96,8 +83,8 @@ impl Admission {
         if now >= self.ends {
             self.state = State::Over(Refusal::Over);
         }
-        if let State::Offered { until, .. } = &self.state
-            && now >= *until
+        if let State::Offered(code) = &self.state
+            && code.is_over(now)
             && !planted(Fault::ExpiredCode)
         {
             self.state = State::Over(Refusal::Expired);
@@ -119,16 +106,17 @@ impl Admission {
         if let Some(why) = self.tick(now) {
             return Err(why);
         }
-        let State::Offered { code, wrong, .. } = &mut self.state else {
+        let State::Offered(code) = &mut self.state else {
             return Err(Refusal::Used);
         };
         let key = code.key();
-        if !verify(&key, Claim::Joins, binding, proof) {
-            *wrong += 1;
-            if *wrong >= WRONG_MAX {
+        match code.try_proof(&message(Claim::Joins, binding), proof) {
+            Tried::Right => {}
+            Tried::Wrong => return Err(Refusal::Wrong),
+            Tried::LastWrong => {
                 self.state = State::Over(Refusal::Guessed);
+                return Err(Refusal::Wrong);
             }
-            return Err(Refusal::Wrong);
         }
         let proof = prove(&key, Claim::Offers, binding);
         if !planted(Fault::UsedCode) {
@@ -167,6 +155,8 @@ impl Admission {
 mod tests {
     use super::*;
     use crate::faults;
+    use access::CODE_WRONG_MAX;
+    use std::time::Duration;
 
     const HERE: Binding = Binding([1; 32]);
 
@@ -232,7 +222,7 @@ mod tests {
     fn wrong_codes_are_counted() {
         let (mut admission, now) = offer();
         let wrong = Code::new([8; 10]);
-        for _ in 1..WRONG_MAX {
+        for _ in 1..CODE_WRONG_MAX {
             assert_eq!(
                 join(&mut admission, now, &wrong).unwrap_err(),
                 Refusal::Wrong

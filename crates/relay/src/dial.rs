@@ -1,6 +1,6 @@
 //! The way to the other side, or to where both meet: TCP, a proxy perhaps, TLS, and the greeting.
 
-use crate::code::Rendezvous;
+use access::Rendezvous;
 use crate::error::RelayError;
 use crate::frame::{Frame, FrameError, HELLO_BYTES_MAX, Hello, Welcome};
 use crate::proof::Binding;

@@ -1,11 +1,11 @@
 //! One listener for many offers: the code, or the session's secret, says which one is meant.
 
 use crate::admission::Admission;
-use crate::code::{CODE_BYTES, Code};
 use crate::error::RelayError;
-use crate::offer::{Guests, Offering, Offers, Reception, random};
+use crate::offer::{Guests, Offering, Offers, Reception};
 use crate::relay::{Relay, Target, by_name, listen_at};
 use crate::tls;
+use access::Code;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -103,15 +103,5 @@ impl Hub {
 impl Drop for Hub {
     fn drop(&mut self) {
         self.accepts.abort();
-    }
-}
-
-impl Code {
-    /// A new one.
-    ///
-    /// # Errors
-    /// [`RelayError::System`], if the kernel gives no random bytes.
-    pub fn random() -> Result<Self, RelayError> {
-        Ok(Self::new(random::<CODE_BYTES>()?))
     }
 }

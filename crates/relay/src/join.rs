@@ -1,6 +1,5 @@
 //! The side that joins: it dials, and dials again.
 
-use crate::code::Code;
 use crate::dial::{Destination, Dialled, greet};
 use crate::error::RelayError;
 use crate::frame::{Hello, Purpose, Reason, Refusal, Terms};
@@ -11,6 +10,7 @@ use crate::relay::{Bind, Event, Relay, Shared, Target, bind_all, by_name, listen
 use crate::session::{SILENT_MAX, STRIPES_MAX, Session, Side};
 use crate::tls;
 use crate::tunnel::{Tunnel, ends};
+use access::Code;
 use bytes::BytesMut;
 use rustls::ClientConfig;
 use std::path::PathBuf;

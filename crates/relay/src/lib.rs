@@ -10,7 +10,6 @@
 
 mod account;
 mod admission;
-mod code;
 mod dial;
 mod error;
 mod faults;
@@ -30,9 +29,9 @@ mod tcp_info;
 mod tls;
 mod tunnel;
 
+pub use access::{CODE_BYTES, CODE_LASTS, CODE_WRONG_MAX, Code, CodeError};
 pub use account::Account;
-pub use admission::{Admission, Admitted, CODE_LASTS, WRONG_MAX};
-pub use code::{CODE_BYTES, Code, CodeError};
+pub use admission::{Admission, Admitted};
 pub use dial::Destination;
 pub use error::RelayError;
 pub use frame::{
@@ -42,7 +41,7 @@ pub use frame::{
 pub use hub::{Hub, HubOffer};
 pub use join::{JoinOptions, join, join_in_turn};
 pub use memory::Memory;
-pub use offer::{Offer, OfferOptions, Way};
+pub use offer::{Offer, OfferOptions, Way, random_code};
 pub use proof::{Binding, Credential, EXPORTER, PROOF_BYTES};
 pub use rates::Rates;
 pub use relay::{Bind, Event, Relay, Stopper, Target};

@@ -1,7 +1,6 @@
 //! The side that offers: it listens, and lets one other side in.
 
 use crate::admission::{Admission, Admitted};
-use crate::code::{CODE_BYTES, Code, Rendezvous};
 use crate::dial::{Destination, read_frame, set_options, write_frame};
 use crate::error::RelayError;
 use crate::frame::{Frame, Hello, Purpose, Reason, Refusal, Terms, Welcome};
@@ -13,6 +12,7 @@ use crate::session::{STRIPES_MAX, Session, Side};
 use crate::strangers::{Stranger, Strangers};
 use crate::tls;
 use crate::tunnel::{Targets, Tunnel, ends};
+use access::{CODE_BYTES, Code, Rendezvous};
 use bytes::BytesMut;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -94,7 +94,7 @@ impl Offer {
         let certificate = options.certificate.as_ref();
         let files = certificate.map(|(chain, key)| (chain.as_path(), key.as_path()));
         let acceptor = TlsAcceptor::from(tls::offering(files, &options.name)?);
-        let code = Code::new(random::<CODE_BYTES>()?);
+        let code = random_code()?;
         let targets = by_name(&options.targets)?;
         let (relay, shared) = Relay::new()?;
         let entrance = relay.block_on(Entrance::open(&options.way, &code))?;
@@ -134,6 +134,14 @@ async fn refuse(stream: &mut TlsStream<TcpStream>, refusal: Refusal) {
     let frame = Frame::Refused(refusal);
     // Who is refused may be gone.
     let _ = timeout(GREETING_TIMEOUT, write_frame(stream, &frame)).await;
+}
+
+/// A new one-time code.
+///
+/// # Errors
+/// [`RelayError::System`], if the kernel gives no random bytes.
+pub fn random_code() -> Result<Code, RelayError> {
+    Ok(Code::new(random::<CODE_BYTES>()?))
 }
 
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], RelayError> {

@@ -49,7 +49,7 @@ pub(crate) fn verify(key: &hmac::Key, claim: Claim, binding: &Binding, proof: &[
     hmac::verify(key, &message(claim, binding), proof).is_ok()
 }
 
-fn message(claim: Claim, binding: &Binding) -> Vec<u8> {
+pub(crate) fn message(claim: Claim, binding: &Binding) -> Vec<u8> {
     let mut message = claim.label().to_vec();
     message.push(0);
     if !planted(Fault::UnboundProof) {
@@ -112,5 +112,16 @@ mod tests {
             format!("{:?}", Credential::new([1; 16], [2; 32])),
             "Credential(..)"
         );
+    }
+
+    #[test]
+    fn a_rendezvous_is_no_proof() {
+        let code = access::Code::new([7; access::CODE_BYTES]);
+        let shown = code.rendezvous().to_string();
+        for claim in [Claim::Joins, Claim::Offers] {
+            let proof = prove(&code.key(), claim, &Binding([0; 32]));
+            let begins: String = proof[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_ne!(begins, shown);
+        }
     }
 }

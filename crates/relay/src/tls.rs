@@ -1,6 +1,6 @@
 //! TLS 1.3 of a tunnel's connections, and what it gives to both ends.
 
-use crate::code::Rendezvous;
+use access::Rendezvous;
 use crate::error::RelayError;
 use crate::proof::{Binding, EXPORTER};
 use rustls::client::WebPkiServerVerifier;

@@ -320,7 +320,7 @@ impl Face {
     fn told(&self, session: &Session) -> Result<(Vec<String>, Option<Code>), Failed> {
         match (session.role, &self.options.inbound, &self.hub) {
             (Role::Inbound, Some(inbound), Some(hub)) => {
-                let code = Code::random();
+                let code = relay::random_code();
                 let code = code.map_err(|error| Failed(Status::Unavailable, error.to_string()))?;
                 let port = inbound.port.unwrap_or(hub.address().port());
                 let host = match inbound.host.contains(':') {

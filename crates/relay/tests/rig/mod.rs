@@ -123,7 +123,7 @@ impl HubSite {
 
     /// Offers a program under the name `echo`.
     pub fn offer(&self, address: &str) -> (Code, Relay) {
-        let code = Code::random().unwrap();
+        let code = relay::random_code().unwrap();
         let _within = self.threads.enter();
         let relay = self.hub.offer(HubOffer {
             code: code.clone(),

@@ -3,6 +3,7 @@
 use ring::hmac;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// 2048 words that differ in their first four letters (BIP 39, public domain): 11 bits each.
 const WORDS: &str = include_str!("words.txt");
@@ -19,7 +20,7 @@ const RENDEZVOUS: &[u8] = b"meets";
 
 /// By what both sides of a code find each other at a meeting place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Rendezvous([u8; 16]);
+pub struct Rendezvous([u8; 16]);
 
 impl fmt::Display for Rendezvous {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,13 +57,13 @@ impl Code {
     }
 
     /// The key of the proofs of who has the code.
-    pub(crate) fn key(&self) -> hmac::Key {
+    pub fn key(&self) -> hmac::Key {
         hmac::Key::new(hmac::HMAC_SHA256, &self.0)
     }
 
     /// By what both sides find each other at a meeting place, which anybody on the way sees. Who would learn the code from
     /// it has to guess all of its 80 bits, and the code is good for minutes.
-    pub(crate) fn rendezvous(&self) -> Rendezvous {
+    pub fn rendezvous(&self) -> Rendezvous {
         let tag = hmac::sign(&self.key(), RENDEZVOUS);
         let bytes = tag.as_ref().first_chunk();
         Rendezvous(*bytes.expect("SHA-256 has 32 bytes"))
@@ -107,6 +108,69 @@ impl FromStr for Code {
 impl fmt::Debug for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Code(..)")
+    }
+}
+
+/// For how long a code is good where nothing else is said.
+pub const CODE_LASTS: Duration = Duration::from_secs(600);
+/// Wrong codes after which none is taken any more.
+pub const CODE_WRONG_MAX: u32 = 100;
+
+/// A code that lets one in: until somebody has used it, its time is over, or too many have guessed. Plain state: the time, of
+/// whatever clock, is brought.
+#[derive(Debug)]
+pub struct OneTime<Time> {
+    code: Code,
+    until: Time,
+    wrong: u32,
+}
+
+/// What came of a try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tried {
+    /// Who tried has the code. Whoever asked forgets it now.
+    Right,
+    /// They have not.
+    Wrong,
+    /// They have not, and nobody may try again.
+    LastWrong,
+}
+
+impl<Time: Copy + PartialOrd> OneTime<Time> {
+    /// A code that is good until then.
+    pub fn new(code: Code, until: Time) -> Self {
+        Self {
+            code,
+            until,
+            wrong: 0,
+        }
+    }
+
+    /// Until when it is good.
+    pub fn until(&self) -> Time {
+        self.until
+    }
+
+    /// Whether its time is over.
+    pub fn is_over(&self, now: Time) -> bool {
+        now >= self.until
+    }
+
+    /// The key of proofs of who has it.
+    pub fn key(&self) -> hmac::Key {
+        self.code.key()
+    }
+
+    /// Somebody tries, with a proof that they have it: a hash by its key over a message that names the connection.
+    pub fn try_proof(&mut self, message: &[u8], proof: &[u8]) -> Tried {
+        if hmac::verify(&self.key(), message, proof).is_ok() {
+            return Tried::Right;
+        }
+        self.wrong += 1;
+        match self.wrong >= CODE_WRONG_MAX {
+            true => Tried::LastWrong,
+            false => Tried::Wrong,
+        }
     }
 }
 
@@ -198,11 +262,22 @@ mod tests {
         assert_eq!(code(7).rendezvous(), code(7).rendezvous());
         assert_ne!(code(7).rendezvous(), code(8).rendezvous());
         assert!(!shown.contains("0707"), "{shown}");
-        let binding = crate::proof::Binding([0; 32]);
-        for claim in [crate::proof::Claim::Joins, crate::proof::Claim::Offers] {
-            let proof = crate::proof::prove(&code(7).key(), claim, &binding);
-            assert_ne!(proof[..16], code(7).rendezvous().0);
+    }
+
+    #[test]
+    fn a_code_lets_nobody_in_after_so_many_guesses_and_its_time() {
+        let code = Code::new([7; CODE_BYTES]);
+        let mut offered = OneTime::new(code.clone(), 10);
+        assert!(!offered.is_over(9) && offered.is_over(10));
+        let proof = hmac::sign(&code.key(), b"here");
+        for _ in 1..CODE_WRONG_MAX {
+            assert_eq!(offered.try_proof(b"there", proof.as_ref()), Tried::Wrong);
         }
+        assert_eq!(offered.try_proof(b"here", proof.as_ref()), Tried::Right);
+        assert_eq!(
+            offered.try_proof(b"here", &proof.as_ref()[1..]),
+            Tried::LastWrong
+        );
     }
 
     #[test]
