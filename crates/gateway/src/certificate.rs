@@ -3,13 +3,13 @@
 
 use crate::error::GatewayError;
 use crate::files;
+use net::crypto_provider as provider;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose,
 };
 use ring::digest::{SHA256, digest};
 use rustls::ServerConfig;
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
@@ -188,10 +188,6 @@ impl SiteFiles {
         let hash = hash(&key.cert[0]);
         Ok((key, hash))
     }
-}
-
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
 }
 
 fn hash(certificate: &CertificateDer<'_>) -> String {

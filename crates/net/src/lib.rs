@@ -42,8 +42,8 @@ pub use socket::write_to_socket;
 pub use stream::{KEPT_BYTES_MIN, StreamLink};
 pub use tcp::Tcp;
 pub use tls::{
-    Authorities, Fingerprint, Identities, Identity, Proxies, Proxy, Tls, Trust, Untrusted,
-    certificates_in, certificates_pem,
+    Authorities, CRYPTO_PROVIDER, Fingerprint, Identities, Identity, Proxies, Proxy, Tls, Trust,
+    Untrusted, certificates_in, certificates_pem, crypto_provider,
 };
 pub use transports::Transports;
 pub use unix::Unix;

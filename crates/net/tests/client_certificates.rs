@@ -156,7 +156,7 @@ fn a_certificate_without_its_key_ends_the_handshake() {
     let address = listener.address();
     let mut reactor = Reactor::new().unwrap();
     reactor.add_listener(listener).unwrap();
-    let provider = rustls::crypto::ring::default_provider();
+    let provider = crypto_provider();
     let stolen = ours.client(params());
     let chain: Vec<_> = CertificateDer::pem_slice_iter(stolen.as_bytes())
         .map(Result::unwrap)
@@ -171,7 +171,7 @@ fn a_certificate_without_its_key_ends_the_handshake() {
     for one in CertificateDer::pem_slice_iter(server.pem().as_bytes()) {
         roots.add(one.unwrap()).unwrap();
     }
-    let config = ClientConfig::builder_with_provider(Arc::new(provider))
+    let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)

@@ -399,7 +399,7 @@ impl Foreign {
         roots
             .add(CertificateDer::from_pem_slice(&text).unwrap())
             .unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = crypto_provider();
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()

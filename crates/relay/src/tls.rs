@@ -1,11 +1,11 @@
 //! TLS 1.3 of a tunnel's connections, and what it gives to both ends.
 
-use access::Rendezvous;
 use crate::error::RelayError;
 use crate::proof::{Binding, EXPORTER};
+use access::Rendezvous;
+use net::crypto_provider as provider;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::NoServerSessionStorage;
@@ -19,10 +19,6 @@ use std::sync::Arc;
 
 /// The name of the protocol in the handshake.
 pub(crate) const ALPN: &[u8] = b"thalweg-relay/1";
-
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
-}
 
 /// What an offer needs: with the certificate of these PEM files, or one that is made for `name`.
 pub(crate) fn offering(

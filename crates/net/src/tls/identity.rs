@@ -2,7 +2,8 @@
 
 use super::authorities::Asks;
 use super::authorities::Authorities;
-use super::trust::{ALPN, Fingerprint, provider};
+use super::primitives::crypto_provider as provider;
+use super::trust::{ALPN, Fingerprint};
 use crate::contract::NetError;
 use base64::Engine;
 use bytes::Bytes;

@@ -5,6 +5,7 @@
 mod address;
 mod authorities;
 mod identity;
+mod primitives;
 mod proxy;
 mod records;
 mod session;
@@ -13,6 +14,7 @@ mod trust;
 
 pub use authorities::{Authorities, Untrusted};
 pub use identity::{Identities, Identity, certificates_in, certificates_pem};
+pub use primitives::{CRYPTO_PROVIDER, crypto_provider};
 pub use proxy::{Proxies, Proxy};
 pub use trust::{Fingerprint, Trust};
 

@@ -1,15 +1,15 @@
 //! Which certificate of a server a client takes, and why not another one.
 
 use super::identity::Identity;
+use super::primitives::{crypto_provider as provider, sha256};
 use crate::contract::NetError;
+use rustls::SignatureScheme;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore};
-use rustls::{SignatureScheme, SupportedCipherSuite};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,26 +56,6 @@ impl Fingerprint {
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-/// The primitives: those of a library that a C compiler alone builds.
-pub(super) fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
-}
-
-fn sha256(bytes: &[u8]) -> Vec<u8> {
-    let suite = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
-    match suite {
-        SupportedCipherSuite::Tls13(suite) => {
-            let hash = suite.common.hash_provider.hash(bytes);
-            hash.as_ref().to_vec()
-        }
-        #[allow(
-            unreachable_patterns,
-            reason = "other versions may be compiled in by others"
-        )]
-        _ => unreachable!("it is a suite of TLS 1.3"),
     }
 }
 
