@@ -11,4 +11,6 @@ faults::faults! {
     RevokedParent,
     /// Take a certificate that is for another site.
     OtherSite,
+    /// Leave the server's certificate out of proofs of a code, so that they pass on another connection.
+    UnboundPairing,
 }

@@ -26,6 +26,7 @@ mod key;
 mod limits;
 mod name;
 mod network;
+mod pairing;
 mod pattern;
 mod quota;
 mod time;
@@ -35,7 +36,9 @@ mod verb;
 pub use certificate::{
     CERTIFICATE_EARLY, Certificate, CertificateError, Holder, PART_BYTES_MAX, check_part,
 };
-pub use code::{CODE_BYTES, CODE_LASTS, CODE_WRONG_MAX, Code, CodeError, OneTime, Rendezvous, Tried};
+pub use code::{
+    CODE_BYTES, CODE_LASTS, CODE_WRONG_MAX, Code, CodeError, OneTime, Rendezvous, Tried,
+};
 pub use decide::{Decision, Denied, Missing, decide};
 pub use grant::{Grant, Grants, Realm, Who};
 pub use identity::{Credential, Identity, Kind, Origin, Subject};
@@ -43,6 +46,7 @@ pub use key::{IssuerKey, PublicKey, SEED_BYTES, Seed};
 pub use limits::{LIST_MAX, Limits, NOTE_BYTES_MAX};
 pub use name::{Name, check_project};
 pub use network::Network;
+pub use pairing::{PAIRING_PROOF_BYTES, Pairing, pairing_message, prove_pairing, verify_pairing};
 pub use pattern::{PATTERN_BYTES_MAX, Pattern};
 pub use quota::{AtBound, Bound, Quota, Quotas, Rules};
 pub use time::UnixTime;

@@ -58,6 +58,8 @@ pub enum Answer {
     Gaps(GapList),
     /// To `CheckAccess`.
     AccessChecked(AccessChecked),
+    /// To `OfferPairing`.
+    PairingOffered(PairingOffered),
     /// To `OpenProducer`.
     ProducerOpened(ProducerOpened),
     /// To `ReadCursors`.

@@ -33,6 +33,8 @@ pub enum Audited {
     Revoke,
     /// Whom the server believes, or what they may do, has changed.
     Rules,
+    /// Somebody has got a certificate by a code.
+    Pair,
     /// A client has something done that needs the right to manage or to administer.
     Act,
 }
@@ -47,6 +49,7 @@ impl Audited {
             Self::Expire => "expire",
             Self::Revoke => "revoke",
             Self::Rules => "rules",
+            Self::Pair => "pair",
             Self::Act => "act",
         }
     }

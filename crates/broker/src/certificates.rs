@@ -1,8 +1,8 @@
 //! By which certificates clients are let in, and who makes them.
 
-use access::{Holder, UnixTime};
+use access::{Code, Holder, UnixTime};
 use bytes::Bytes;
-use net::Authorities;
+use net::{Authorities, Identities};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +16,8 @@ pub struct ClientCertificates {
     pub own: Authorities,
     /// The site that certificates are to be for.
     pub site: String,
+    /// What the server itself shows.
+    pub shown: Identities,
     /// What makes them.
     pub certifier: Arc<dyn Certifier>,
 }
@@ -43,4 +45,10 @@ pub trait Certifier: fmt::Debug + Send + Sync {
         now: UnixTime,
         life: Duration,
     ) -> Result<Vec<Bytes>, String>;
+
+    /// A new one-time code.
+    ///
+    /// # Errors
+    /// If the system gives no random bytes.
+    fn new_code(&self) -> Result<Code, String>;
 }

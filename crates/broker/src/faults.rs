@@ -9,6 +9,8 @@ pub enum Fault {
     ForeignCertificate,
     /// Let a client in by a certificate whose time is over.
     ExpiredCertificate,
+    /// Take a code for pairing that was used.
+    CodeAgain,
     /// Take a certificate of another key than its connection has shown.
     OtherKey,
     /// Let a connection go on whose credential is over.

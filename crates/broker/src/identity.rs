@@ -180,7 +180,9 @@ impl Identity {
                     Need::Any(self.topic(topics, *topic)?)
                 }
             }),
-            Request::Status | Request::Shutdown => Ok(Need::One(Verb::Admin, Name::Server)),
+            Request::Status | Request::Shutdown | Request::OfferPairing(_) => {
+                Ok(Need::One(Verb::Admin, Name::Server))
+            }
             Request::Coordinator(request) => match request {
                 Coordinator::CreateTopic(create) => {
                     Ok(Need::One(Verb::Manage, self.name(&create.name)))

@@ -1,9 +1,8 @@
 //! The node itself: what it holds, and where each input goes.
 //!
-//! A node is a plain state machine. An executor (the server's, or the
-//! simulator's) feeds it [`Input`]s with the time, then takes [`Output`]s
-//! until there is none, and calls again no later than [`Now::monotonic`]
-//! reaches [`Node::next_timer`].
+//! A node is a plain state machine. An executor (the server's, or the simulator's) feeds it
+//! [`Input`]s with the time, then takes [`Output`]s until there is none, and calls again no later
+//! than [`Now::monotonic`] reaches [`Node::next_timer`].
 
 pub use crate::ids::{JobId, LinkId, Now, StorageId};
 pub use crate::io::{Input, Job, JobResult, LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, Output};
@@ -371,6 +370,7 @@ impl Node {
                 self.advance_status();
                 Ok(())
             }
+            Request::OfferPairing(asked) => self.sessions.offer(caller, &asked, &mut self.ctx),
             Request::Shutdown => {
                 self.ctx.answer(caller, Answer::Done);
                 self.route();

@@ -65,6 +65,8 @@ pub enum Request {
     Status,
     /// The server drains and ends.
     Shutdown,
+    /// A code for pairing is given out.
+    OfferPairing(OfferPairing),
 }
 
 /// The topic of a request, as its caller knows it.
@@ -208,6 +210,7 @@ impl Request {
             Self::Describe(DescribeRequest::CheckAccess(_)) => Method::CheckAccess,
             Self::Status => Method::Status,
             Self::Shutdown => Method::Shutdown,
+            Self::OfferPairing(_) => Method::OfferPairing,
             Self::Coordinator(request) => match request {
                 Coordinator::CreateTopic(_) => Method::CreateTopic,
                 Coordinator::DeleteTopic(_) => Method::DeleteTopic,
@@ -248,7 +251,11 @@ impl Request {
                     | StepsRequest::ReleaseStep(_)
                     | StepsRequest::LeaveReaders(_)
             ),
-            Self::Partition(..) | Self::Describe(_) | Self::Status | Self::Shutdown => false,
+            Self::Partition(..)
+            | Self::Describe(_)
+            | Self::Status
+            | Self::Shutdown
+            | Self::OfferPairing(_) => false,
         }
     }
 

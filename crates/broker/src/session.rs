@@ -16,6 +16,9 @@ mod deferred;
 mod delayed;
 mod encode;
 mod hello;
+mod offers;
+mod origin;
+mod pairing;
 mod quotas;
 mod request;
 mod used;
@@ -43,6 +46,7 @@ use deferred::Deferred;
 use delayed::Delayed;
 use hello::{check_hello, check_names};
 use net::{Message, Peer, Received};
+use offers::Offers;
 use request::Begin;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -90,6 +94,8 @@ pub(crate) struct Sessions {
     trusted: Trusted,
     /// Clients that are let in once it is durable that they have used their tokens.
     admissions: BTreeMap<LinkId, Admission>,
+    /// Codes for pairing that nobody has used yet.
+    offers: Offers,
 }
 
 /// A client that has proved who it is, and is to be welcomed.
@@ -496,6 +502,9 @@ impl Sessions {
     fn hello(&mut self, link: LinkId, message: &Received, ctx: &mut Ctx) -> Result<(), Refused> {
         let hello = Hello::from_bytes("hello", &message.head).map_err(malformed)?;
         check_hello(&hello, ctx)?;
+        if hello.mechanism == PAIRING {
+            return self.pair(link, message.id, &hello.proof, ctx);
+        }
         let features = (hello.features_required | hello.features_optional) & FEATURES;
         let peer = self.links.get(&link).map(|session| session.peer.clone());
         let peer = peer.unwrap_or_default();

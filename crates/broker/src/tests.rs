@@ -24,6 +24,7 @@ mod losses;
 mod members;
 mod mirrors;
 mod overflow;
+mod pairing;
 mod produce;
 mod promises;
 mod queue_limits;

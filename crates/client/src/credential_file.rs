@@ -12,7 +12,7 @@ use std::path::Path;
 const BYTES_MAX: u64 = 64 << 10;
 
 /// What is to be presented of it.
-pub(crate) fn read(path: &Path) -> Result<Bytes, String> {
+pub fn read(path: &Path) -> Result<Bytes, String> {
     let content = content(path).map_err(|error| error.to_string())?;
     url::presented(content)
 }

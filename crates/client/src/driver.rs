@@ -553,6 +553,20 @@ impl Driver {
         .wait()
     }
 
+    /// A one-time code by which one client gets a certificate: the client has to have the right to administer the
+    /// server.
+    ///
+    /// # Errors
+    /// As any call; [`ErrorCode::Unsupported`] of a name or a time that no certificate has.
+    pub fn offer_pairing(&self, asked: &OfferPairing) -> Result<PairingOffered, ClientError> {
+        let what = "a code for pairing";
+        self.begin_call(Method::OfferPairing, TopicId(0), asked, what, |reply| {
+            let offered = PairingOffered::from_bytes("pairing offered", &reply.head);
+            offered.map_err(ClientError::damaged)
+        })
+        .wait()
+    }
+
     /// Asks the server to drain and end.
     ///
     /// # Errors

@@ -96,7 +96,8 @@ pub(crate) fn line_of(text: &str) -> Option<&str> {
     first_line(text).filter(|line| line.starts_with(SCHEME))
 }
 
-fn first_line(text: &str) -> Option<&str> {
+/// The first line of a text that is not blank and does not begin with `#`.
+pub fn first_line(text: &str) -> Option<&str> {
     let mut lines = text.lines().map(str::trim);
     lines.find(|line| !line.is_empty() && !line.starts_with('#'))
 }

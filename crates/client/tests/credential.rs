@@ -218,7 +218,7 @@ fn a_certificate_is_renewed_by_the_client_and_its_file_written_anew() {
         1,
         "it is renewed at two thirds of its life"
     );
-    world.run_until(3 * SECOND, |world| !world.renewed.is_empty());
+    world.run_until(4 * SECOND, |world| !world.renewed.is_empty());
     let asked = ("renew-certificate".to_owned(), Bytes::new());
     assert_eq!(world.server.presented, [hello.clone(), asked]);
     let (before, _) = CERTIFICATE_FILE

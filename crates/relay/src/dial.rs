@@ -1,10 +1,10 @@
 //! The way to the other side, or to where both meet: TCP, a proxy perhaps, TLS, and the greeting.
 
-use access::Rendezvous;
 use crate::error::RelayError;
 use crate::frame::{Frame, FrameError, HELLO_BYTES_MAX, Hello, Welcome};
 use crate::proof::Binding;
 use crate::tls;
+use access::Rendezvous;
 use bytes::BytesMut;
 use net::{NetError, Proxies};
 use rustls::pki_types::ServerName;

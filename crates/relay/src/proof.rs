@@ -120,7 +120,10 @@ mod tests {
         let shown = code.rendezvous().to_string();
         for claim in [Claim::Joins, Claim::Offers] {
             let proof = prove(&code.key(), claim, &Binding([0; 32]));
-            let begins: String = proof[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+            let begins: String = proof[..16]
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
             assert_ne!(begins, shown);
         }
     }

@@ -12,7 +12,7 @@ use crate::durable_file;
 use crate::error::{ConfigError, ServerError};
 use crate::group_file::GroupFile;
 use crate::host::{self, Host};
-use access::{CERTIFICATE_EARLY, Holder, UnixTime};
+use access::{CERTIFICATE_EARLY, CODE_BYTES, Code, Holder, UnixTime};
 use broker::{Certified, Certifier, ClientCertificates};
 use bytes::Bytes;
 use net::{Authorities, Fingerprint, Identities, Identity, NetError};
@@ -84,7 +84,6 @@ impl Certificates {
     ) -> Result<Self, ServerError> {
         let authority = Authority::open(directory.path(), directory.id(), now)?;
         let authority = Arc::new(authority);
-        let clients = authority.clone().of_clients(config, directory.id())?;
         let (source, identity) = match SiteFiles::of(config) {
             Some(files) => {
                 let seen = files.stamps();
@@ -95,15 +94,17 @@ impl Certificates {
                 let names = host::names(host, &config.listen, &config.tls_names);
                 let identity = authority.sign(&names, now)?;
                 let source = Source::Own {
-                    authority,
+                    authority: authority.clone(),
                     names,
                     renew_at: now + RENEWED_AFTER,
                 };
                 (source, identity)
             }
         };
+        let identities = Identities::new(identity);
+        let clients = authority.of_clients(config, directory.id(), identities.clone())?;
         Ok(Self {
-            identities: Identities::new(identity),
+            identities,
             source,
             clients,
             group_file: None,
@@ -281,6 +282,7 @@ impl Authority {
         self: Arc<Self>,
         config: &Config,
         id: DirectoryId,
+        shown: Identities,
     ) -> Result<ClientCertificates, ServerError> {
         let own = Authorities::from_pem(self.pem.as_bytes()).map_err(not_made)?;
         let authorities = match &config.tls_client_ca {
@@ -306,6 +308,7 @@ impl Authority {
             authorities,
             own,
             site,
+            shown,
             certifier: self,
         })
     }
@@ -348,6 +351,12 @@ impl Certifier for Authority {
         };
         let own = Bytes::copy_from_slice(signed.map_err(said)?.der());
         Ok(vec![own, self.der.clone()])
+    }
+
+    fn new_code(&self) -> Result<Code, String> {
+        let mut bytes = [0; CODE_BYTES];
+        getrandom::fill(&mut bytes).map_err(|error| format!("no random bytes: {error}"))?;
+        Ok(Code::new(bytes))
     }
 }
 

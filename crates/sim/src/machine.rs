@@ -128,6 +128,7 @@ impl Machine {
             directory_id: DIRECTORY,
             instance: ServerInstance(u128::from(self.runs)),
             token: TOKEN,
+            certificates: None,
             rules: Arc::default(),
             trust: Arc::default(),
             owner_uid: None,

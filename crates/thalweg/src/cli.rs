@@ -8,6 +8,7 @@ use std::path::PathBuf;
 pub use crate::commands::bench::BenchCommand;
 pub use crate::commands::doctor::DoctorArgs;
 pub use crate::commands::gateway::GatewayArgs;
+pub use crate::commands::pair::PairCommand;
 pub use crate::commands::relay::RelayCommand;
 pub use crate::commands::serve::ServeArgs;
 pub use crate::commands::token::TokenCommand;
@@ -88,6 +89,9 @@ pub enum Command {
     /// Tokens: credentials of members of a project, within limits
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Certificates for services and for other sites, by a one-time code
+    #[command(subcommand)]
+    Pair(PairCommand),
     /// Take connections for many servers on one port, and start those servers on request
     ///
     /// Connections say by name (SNI) whom they mean. Requests are those of S3M's streaming interface.

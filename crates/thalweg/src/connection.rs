@@ -40,7 +40,7 @@ pub struct Connection {
         hide_env_values = true
     )]
     tls_ca: Option<PathBuf>,
-    /// A file with a token, as `thalweg token new` makes it [env: THALWEG_CREDENTIAL]
+    /// A file with a token or a certificate of a project [env: THALWEG_CREDENTIAL]
     #[arg(
         long,
         value_name = "FILE",
@@ -102,6 +102,26 @@ impl Connection {
                 Endpoint::GroupFile(path) => path.display().to_string(),
                 Endpoint::Address { .. } => client::url::VARIABLE.to_owned(),
             },
+        }
+    }
+
+    /// Host and port at which the server is reached with TLS, as far as is known without asking it.
+    pub fn tls_authority(&self) -> Option<String> {
+        let of_address = |address: &str| {
+            let rest = address.strip_prefix("tls://")?;
+            let authority = rest
+                .split_once('?')
+                .map_or(rest, |(authority, _)| authority);
+            Some(authority.to_owned())
+        };
+        match self.endpoint().ok()? {
+            Endpoint::Address { address, .. } => of_address(&address),
+            Endpoint::GroupFile(path) => {
+                let file = client::group_file::GroupFile::read(&path).ok()?;
+                file.endpoints
+                    .iter()
+                    .find_map(|address| of_address(address))
+            }
         }
     }
 

@@ -57,6 +57,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Status(args) => commands::status::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Token(command) => commands::token::run(&command).map(|()| ExitCode::SUCCESS),
         Command::Gateway(args) => commands::gateway::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Pair(command) => commands::pair::run(&command).map(|()| ExitCode::SUCCESS),
         Command::Relay(command) => commands::relay::run(command).map(|()| ExitCode::SUCCESS),
         Command::Audit(args) => commands::audit::run(&args),
         Command::Backup(args) => commands::backup::run(&args).map(|()| ExitCode::SUCCESS),

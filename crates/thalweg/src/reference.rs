@@ -12,7 +12,7 @@ const HEAD: &str = "\
 
 Standard output carries what was asked for, and nothing else; with `--json` every line of it is one
 JSON value. Errors go to standard error as `thalweg: SUBJECT: WHAT`. The settings of `thalweg serve`
-are in [configuration.md](configuration.md); `thalweg steps`, `thalweg bench`, `thalweg gateway`, `thalweg relay`, `thalweg token` and `thalweg why-not` have [pages](cli-steps.md) [of](cli-bench.md) [their](cli-relay.md) [own](cli-token.md), [too](cli-gateway.md).
+are in [configuration.md](configuration.md); `thalweg steps`, `thalweg bench`, `thalweg gateway`, `thalweg pair`, `thalweg relay`, `thalweg token` and `thalweg why-not` have [pages](cli-steps.md) [of](cli-bench.md) [their](cli-relay.md) [own](cli-token.md), [too](cli-gateway.md).
 
 ## Exit codes
 
@@ -64,6 +64,14 @@ How one is run is in [the gateway](../operations/gateway.md), what it answers in
 [there](cli.md#exit-codes).
 ";
 
+const PAIR_HEAD: &str = "\
+# `thalweg pair`
+
+<!-- Made from crates/thalweg/src/commands/pair/args.rs by `UPDATE_DOCS=1 cargo test -p thalweg --bin thalweg`. -->
+
+How it is used is in [pairing](../how-to/pairing.md). Exit codes are [there](cli.md#exit-codes).
+";
+
 const STEPS_FIELDS: &str = include_str!("reference/steps.md");
 const FIELDS: &str = include_str!("reference/fields.md");
 
@@ -80,7 +88,7 @@ fn page() -> String {
     for command in root.get_subcommands_mut() {
         if !matches!(
             command.get_name(),
-            "bench" | "gateway" | "relay" | "steps" | "token" | "why-not"
+            "bench" | "gateway" | "pair" | "relay" | "steps" | "token" | "why-not"
         ) {
             describe(&mut page, command, "thalweg");
         }
@@ -124,6 +132,15 @@ fn relay_page() -> String {
     root.build();
     let relay = root.find_subcommand_mut("relay");
     describe(&mut page, relay.expect("it is a command"), "thalweg");
+    page
+}
+
+fn pair_page() -> String {
+    let mut page = PAIR_HEAD.to_owned();
+    let mut root = Cli::command().term_width(100);
+    root.build();
+    let pair = root.find_subcommand_mut("pair");
+    describe(&mut page, pair.expect("it is a command"), "thalweg");
     page
 }
 
@@ -213,6 +230,7 @@ fn the_reference_pages_are_up_to_date() {
         ("cli.md", page()),
         ("cli-bench.md", bench_page()),
         ("cli-gateway.md", gateway_page()),
+        ("cli-pair.md", pair_page()),
         ("cli-relay.md", relay_page()),
         ("cli-steps.md", steps_page()),
         ("cli-token.md", token_page()),

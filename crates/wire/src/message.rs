@@ -63,11 +63,11 @@ record! {
         pub features_optional: u64,
         /// The namespace of all names that follow; empty is the default one.
         pub namespace: String,
-        /// How the client proves who it is: `token`, [`ACCESS_TOKEN`], [`CERTIFICATE`], or empty where
-        /// the transport has proved it (in-process, unix socket). Others are reserved.
+        /// How the client proves who it is: `token`, [`ACCESS_TOKEN`], [`CERTIFICATE`], [`PAIRING`], or
+        /// empty where the transport has proved it (in-process, unix socket). Others are reserved.
         pub mechanism: String,
         /// The mechanism's first message: for `token`, its 32 bytes; for `access-token`, its text;
-        /// for `certificate`, nothing: TLS has it.
+        /// for `certificate`, nothing: TLS has it; for `pairing`, a [`Pair`].
         pub proof: Bytes,
         /// The client's session, the same on all of its connections.
         pub session: SessionId,
@@ -169,6 +169,8 @@ pub enum Method {
     Shutdown = 66,
     /// [`CheckAccess`] → [`AccessChecked`].
     CheckAccess = 67,
+    /// [`OfferPairing`] → [`PairingOffered`].
+    OfferPairing = 68,
     /// [`OpenRun`] → [`RunOpened`]; its record is durable when answered.
     OpenRun = 80,
     /// [`AttendRun`] → [`RunEnded`], when the run is over for the asker.
@@ -197,7 +199,7 @@ pub enum Method {
 
 impl Method {
     /// All methods that this version knows.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 42] = [
         Self::CreateTopic,
         Self::DeleteTopic,
         Self::ListTopics,
@@ -227,6 +229,7 @@ impl Method {
         Self::ListGaps,
         Self::Shutdown,
         Self::CheckAccess,
+        Self::OfferPairing,
         Self::OpenRun,
         Self::AttendRun,
         Self::AdmitStep,

@@ -357,6 +357,26 @@ fn messages(examples: &mut Examples) {
         message: "it expires soon".into(),
         issued: vec![Bytes::from_static(b"der")],
     });
+    examples.message(OfferPairing {
+        project: "stf008".into(),
+        name: "beamline".into(),
+        life_ms: 86_400_000,
+    });
+    examples.message(PairingOffered {
+        code: "7-olive".into(),
+        holder: "thalweg://ornl/stf008/beamline".into(),
+        lasts_ms: 600_000,
+    });
+    examples.message(Pair {
+        proof: Bytes::from_static(b"proof"),
+        request: Bytes::from_static(b"request"),
+    });
+    examples.message(Paired {
+        proof: Bytes::from_static(b"proof"),
+        holder: "thalweg://ornl/stf008/beamline".into(),
+        life_ms: 86_400_000,
+        certificates: vec![Bytes::from_static(b"own"), Bytes::from_static(b"authority")],
+    });
     examples.message(CertificateChain {
         certificates: vec![Bytes::from_static(b"own"), Bytes::from_static(b"authority")],
     });

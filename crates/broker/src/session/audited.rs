@@ -81,7 +81,9 @@ pub(super) fn request(
 fn is_act(request: &Request) -> bool {
     use CoordinatorRequest as Coordinator;
     match request {
-        Request::Shutdown | Request::Partition(_, PartitionRequest::OpenMirror(_)) => true,
+        Request::Shutdown
+        | Request::OfferPairing(_)
+        | Request::Partition(_, PartitionRequest::OpenMirror(_)) => true,
         Request::Coordinator(request) => match request {
             Coordinator::CreateTopic(_)
             | Coordinator::DeleteTopic(_)
@@ -128,7 +130,9 @@ fn topic_of(request: &Request, identity: &Identity, topics: &Topics) -> Option<S
             Coordinator::Leave(topic, _) => named(*topic)?,
             Coordinator::Release(topic, _) => named(*topic)?,
         },
-        Request::Describe(_) | Request::Status | Request::Shutdown => return None,
+        Request::Describe(_) | Request::Status | Request::Shutdown | Request::OfferPairing(_) => {
+            return None;
+        }
     };
     Some(match identity.namespace.as_str() {
         "" => name,

@@ -3,7 +3,7 @@
 //! Their connection has proved that they have its key. Another certificate of the same key may so take
 //! its place without a new handshake; one of another key needs a new connection.
 
-use super::credential::{RETRY_MS, origin};
+use super::origin::origin;
 use crate::certificates::{Certified, ClientCertificates};
 use crate::ctx::Ctx;
 use crate::faults::Fault;
@@ -16,6 +16,8 @@ use wire::codec::Codec;
 use wire::message::CertificateChain;
 use wire::{ErrorCode, ErrorReply};
 
+/// When to come again with another certificate, of a client whose own is over.
+const RETRY_MS: u32 = 1000;
 /// The longest chain that is looked at.
 const CHAIN_MAX: usize = 8;
 
@@ -23,7 +25,7 @@ fn refused(why: String) -> Refused {
     refuse(ErrorCode::NotAuthenticated, why)
 }
 
-fn settings(ctx: &Ctx) -> Result<&ClientCertificates, Refused> {
+pub(super) fn settings(ctx: &Ctx) -> Result<&ClientCertificates, Refused> {
     ctx.options.certificates.as_ref().ok_or_else(|| {
         refused("this server takes no certificates: it listens at no tls:// address".to_owned())
     })

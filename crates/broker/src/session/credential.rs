@@ -2,6 +2,7 @@
 //! takes its place.
 
 use super::certificate;
+use super::origin::origin;
 use super::used::{Standing, Used};
 use crate::coordinator::served_topic::Topics;
 use crate::ctx::Ctx;
@@ -11,9 +12,8 @@ use crate::ids::{LinkId, Now};
 use crate::pace::{Direction, Payer, Rate, Whose};
 use crate::refusal::{Refused, refuse};
 use crate::request::Request;
-use access::{AtBound, Bound, Missing, Origin, Quota, Quotas, Token, TokenId, Trust, UnixTime};
+use access::{AtBound, Bound, Missing, Quota, Quotas, Token, TokenId, Trust, UnixTime};
 use bytes::Bytes;
-use core::net::SocketAddr;
 use net::Peer;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use wire::message::{
 use wire::{ErrorCode, ErrorReply, SessionId};
 
 /// When to come again with another credential, of a client whose credential is over.
-pub(super) const RETRY_MS: u32 = 1000;
+const RETRY_MS: u32 = 1000;
 
 /// Whom the server believes.
 #[derive(Default)]
@@ -435,16 +435,6 @@ fn renew_in(identity: &access::Identity, left: Duration, now: Now) -> Duration {
             ((left + past) * 2 / 3).saturating_sub(past)
         }
         None => left * 2 / 3,
-    }
-}
-
-/// Where a client comes from: an address of the network, or this host.
-pub(super) fn origin(peer: &Peer, ctx: &Ctx) -> Origin {
-    let address = peer.address.rsplit_once("://");
-    let address = address.map_or(peer.address.as_str(), |(_, address)| address);
-    Origin {
-        address: address.parse().ok().map(|address: SocketAddr| address.ip()),
-        instance: ctx.options.directory_id,
     }
 }
 

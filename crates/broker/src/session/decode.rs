@@ -82,6 +82,7 @@ pub(super) fn request(
         Method::HoldParts => steps(StepsRequest::HoldParts(read(from)?)),
         Method::Status => Request::Status,
         Method::Shutdown => Request::Shutdown,
+        Method::OfferPairing => Request::OfferPairing(read(from)?),
         Method::CheckAccess => DescribeRequest::CheckAccess(read(from)?).into(),
         Method::CreateTopic => Coordinator::CreateTopic(read(from)?).into(),
         Method::DeleteTopic => Coordinator::DeleteTopic(read(from)?).into(),

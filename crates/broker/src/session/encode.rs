@@ -55,6 +55,7 @@ pub(super) fn answer(id: u64, answer: Answer) -> Message {
         },
         Answer::MirrorOpened(opened) => reply(id, opened.to_bytes()),
         Answer::AccessChecked(checked) => reply(id, checked.to_bytes()),
+        Answer::PairingOffered(offered) => reply(id, offered.to_bytes()),
         Answer::Status(json) => status(id, json),
     }
 }

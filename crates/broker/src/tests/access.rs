@@ -148,7 +148,7 @@ fn needed(method: Method) -> &'static [Verb] {
             &[Verb::Read, Verb::Write, Verb::Manage]
         }
         M::ListTopics | M::CheckAccess => &Verb::ALL,
-        M::Status | M::Shutdown => &[],
+        M::Status | M::Shutdown | M::OfferPairing => &[],
     }
 }
 

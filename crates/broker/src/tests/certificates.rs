@@ -5,14 +5,15 @@ use super::harness::*;
 use crate::Fault;
 use crate::certificates::{Certified, Certifier, ClientCertificates};
 use crate::node::{Input, LinkId};
-use access::{CERTIFICATE_EARLY, Certificate, Holder, Trust, UnixTime};
+use access::{CERTIFICATE_EARLY, Certificate, Code, Holder, Trust, UnixTime};
 use bytes::Bytes;
-use net::{Authorities, Peer};
+use net::{Authorities, Identities, Identity, Peer};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     PublicKeyData, SanType, SubjectPublicKeyInfo,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use wire::frame::FrameKind;
 use wire::message::*;
@@ -22,10 +23,12 @@ const SITE: &str = "ornl";
 const LIFE: Duration = Duration::from_secs(6 * 3600);
 
 /// An authority, as a server has one.
-struct Maker {
+pub(super) struct Maker {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
     der: Bytes,
+    /// How many it has made.
+    codes: AtomicU32,
 }
 
 impl std::fmt::Debug for Maker {
@@ -45,14 +48,20 @@ impl Maker {
         let made = params.self_signed(&key).unwrap();
         let (pem, der) = (made.pem(), Bytes::copy_from_slice(made.der()));
         let issuer = Issuer::new(params, key);
-        Arc::new(Self { issuer, pem, der })
+        let codes = AtomicU32::new(100);
+        Arc::new(Self {
+            issuer,
+            pem,
+            der,
+            codes,
+        })
     }
 
     fn authorities(&self) -> Authorities {
         Authorities::from_pem(self.pem.as_bytes()).unwrap()
     }
 
-    fn sign(
+    pub fn sign(
         &self,
         uri: &str,
         key: &impl PublicKeyData,
@@ -79,49 +88,61 @@ impl Certifier for Maker {
         now: UnixTime,
         life: Duration,
     ) -> Result<Vec<Bytes>, String> {
-        let Certified::Key(der) = what else {
-            return Err("only keys are certified here".to_owned());
-        };
+        let (Certified::Request(der) | Certified::Key(der)) = what;
         let key = SubjectPublicKeyInfo::from_der(der).map_err(|error| error.to_string())?;
         Ok(self.sign(&holder.uri(), &key, now, life))
+    }
+
+    fn new_code(&self) -> Result<Code, String> {
+        let number = self.codes.fetch_add(1, Ordering::Relaxed);
+        let bytes = number.to_be_bytes();
+        Ok(Code::new(std::array::from_fn(|at| bytes[at % bytes.len()])))
     }
 }
 
 /// A server of site `ornl`, whose authority this is; of the site's own, that one.
-struct Site {
-    own: Arc<Maker>,
+pub(super) struct Site {
+    pub own: Arc<Maker>,
     of_site: Arc<Maker>,
-    ground: Ground,
+    pub ground: Ground,
+    /// What the server shows.
+    pub shown: Identities,
 }
 
 impl Site {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self::with(Ground::new())
     }
 
-    fn with(mut ground: Ground) -> Self {
+    pub fn with(mut ground: Ground) -> Self {
         let (own, of_site) = (Maker::new(), Maker::new());
+        let server = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let key = server.signing_key.serialize_pem();
+        let shown = Identity::from_pem(server.cert.pem().as_bytes(), key.as_bytes()).unwrap();
+        let shown = Identities::new(shown);
         let both = format!("{}{}", own.pem, of_site.pem);
         ground.certificates = Some(ClientCertificates {
             authorities: Authorities::from_pem(both.as_bytes()).unwrap(),
             own: own.authorities(),
             site: SITE.to_owned(),
+            shown: shown.clone(),
             certifier: own.clone(),
         });
         Self {
             own,
             of_site,
             ground,
+            shown,
         }
     }
 }
 
-fn now(world: &World) -> UnixTime {
+pub(super) fn now(world: &World) -> UnixTime {
     UnixTime(world.now.unix_ns)
 }
 
 /// A client that has shown these.
-fn peer(chain: &[Bytes]) -> Peer {
+pub(super) fn peer(chain: &[Bytes]) -> Peer {
     Peer {
         address: "tls://192.0.2.7:5000".to_owned(),
         certificates: chain.to_vec(),
@@ -129,7 +150,7 @@ fn peer(chain: &[Bytes]) -> Peer {
     }
 }
 
-fn by_certificate() -> Hello {
+pub(super) fn by_certificate() -> Hello {
     Hello {
         mechanism: CERTIFICATE.into(),
         proof: Bytes::new(),

@@ -89,7 +89,8 @@ fn is_repeatable(method: Method) -> bool {
         | Method::CreateTopic
         | Method::DeleteTopic
         | Method::AddPartitions
-        | Method::Shutdown => false,
+        | Method::Shutdown
+        | Method::OfferPairing => false,
     }
 }
 

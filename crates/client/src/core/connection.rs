@@ -74,6 +74,10 @@ pub(super) struct Connection {
     chance: u64,
 }
 
+fn is_tls(address: &str) -> bool {
+    address.starts_with("tls://")
+}
+
 impl Connection {
     pub fn new(endpoint: Endpoint, options: &DriverOptions, session: SessionId) -> Self {
         let (token, directory) = match &endpoint {
@@ -181,7 +185,7 @@ impl Connection {
         };
         let renewed = credential.take_issued(said);
         outputs.extend(renewed.map(Output::RenewCredential));
-        let ends = credential.good_for(context, said);
+        let ends = credential.good_for(context, said, self.chance);
         outputs.extend(ends.map(Output::CredentialEnds));
         !said.refused.is_empty() && !credential.is_refusal_to_renew(said)
     }
@@ -219,6 +223,12 @@ impl Connection {
                 self.token = file.token;
                 self.certificates = file.certificates;
                 self.candidates = endpoints.into();
+                // A certificate is shown in TLS, and by nothing else.
+                let credential = self.credential.as_ref();
+                let has_tls = self.candidates.iter().any(|address| is_tls(address));
+                if has_tls && credential.is_some_and(Credential::is_certificate) {
+                    self.candidates.retain(|address| is_tls(address));
+                }
             }
             Err(reason) => {
                 self.failure = Some(ClientError::Unreachable {

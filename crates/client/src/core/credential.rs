@@ -117,6 +117,7 @@ impl Credential {
         &mut self,
         context: &mut Context,
         said: &Authenticated,
+        chance: u64,
     ) -> Option<CredentialEnds> {
         if said.expires_in_ms == u64::MAX {
             (self.expires_at, self.renew_at) = (None, None);
@@ -136,6 +137,13 @@ impl Credential {
             // Two thirds of a certificate's life were over before the connection began.
             _ if renew.is_zero() && self.is_certificate() && !self.has_asked => {
                 self.look_at(context, context.now);
+            }
+            // The server has said that it does not renew it; somebody else may.
+            _ if renew.is_zero() => self.look_again(context, left, left / 3),
+            // Who shares a certificate's file would come at the same time.
+            _ if self.is_certificate() => {
+                let spread = (left - renew) / 4 * (chance % 256) as u32 / 256;
+                self.look_again(context, left, renew + spread);
             }
             _ => self.look_again(context, left, renew),
         }

@@ -1,6 +1,7 @@
 //! What an address of TLS says: where, and whom to trust there.
 
-use super::trust::{Fingerprint, Trust};
+use super::certificate::Fingerprint;
+use super::trust::Trust;
 use crate::address;
 use crate::contract::NetError;
 use std::path::PathBuf;

@@ -4,8 +4,8 @@
 //! no more than the number of an alert. Whether an authority of ours has signed it is asked when the
 //! client says that it is known by it, and answered in words; until then it counts for nothing.
 
+use super::certificate::authorities_in;
 use super::primitives::crypto_provider as provider;
-use super::trust::authorities_in;
 use crate::contract::NetError;
 use bytes::Bytes;
 use rustls::pki_types::{CertificateDer, UnixTime};

@@ -2,15 +2,15 @@
 
 use super::authorities::Asks;
 use super::authorities::Authorities;
+use super::certificate::{Fingerprint, chain_of};
 use super::primitives::crypto_provider as provider;
-use super::trust::{ALPN, Fingerprint};
+use super::session::ALPN;
 use crate::contract::NetError;
-use base64::Engine;
 use bytes::Bytes;
 use rustls::ServerConfig;
 use rustls::client::ResolvesClientCert;
+use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use std::fmt;
@@ -57,46 +57,6 @@ impl Identity {
     pub(super) fn shown(&self) -> Arc<dyn ResolvesClientCert> {
         Arc::new(SingleCertAndKey::from(self.key.clone()))
     }
-}
-
-fn chain_of(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, NetError> {
-    let refuse = |why: String| NetError::Address(format!("the certificate: {why}"));
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(text)
-        .collect::<Result<_, _>>()
-        .map_err(|error| refuse(error.to_string()))?;
-    match chain.is_empty() {
-        true => Err(refuse(
-            "there is none in PEM (-----BEGIN CERTIFICATE-----)".to_owned(),
-        )),
-        false => Ok(chain),
-    }
-}
-
-/// The certificates of a text in PEM, in DER, whatever else is in it.
-///
-/// # Errors
-/// [`NetError::Address`] if there is none, or it is damaged.
-pub fn certificates_in(text: &[u8]) -> Result<Vec<Bytes>, NetError> {
-    let chain = chain_of(text)?;
-    Ok(chain
-        .iter()
-        .map(|one| Bytes::copy_from_slice(one))
-        .collect())
-}
-
-/// Certificates in DER as a text in PEM.
-pub fn certificates_pem(chain: &[Bytes]) -> String {
-    let mut text = String::new();
-    for one in chain {
-        text.push_str("-----BEGIN CERTIFICATE-----\n");
-        let encoded = base64::engine::general_purpose::STANDARD.encode(one);
-        for line in encoded.as_bytes().chunks(64) {
-            text.push_str(std::str::from_utf8(line).expect("base64 is ASCII"));
-            text.push('\n');
-        }
-        text.push_str("-----END CERTIFICATE-----\n");
-    }
-    text
 }
 
 /// The identity that a server has now, shared with its listeners: a new one counts for

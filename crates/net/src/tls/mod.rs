@@ -4,6 +4,7 @@
 
 mod address;
 mod authorities;
+mod certificate;
 mod identity;
 mod primitives;
 mod proxy;
@@ -13,10 +14,11 @@ mod stream;
 mod trust;
 
 pub use authorities::{Authorities, Untrusted};
-pub use identity::{Identities, Identity, certificates_in, certificates_pem};
+pub use certificate::{Fingerprint, certificates_in, certificates_pem};
+pub use identity::{Identities, Identity};
 pub use primitives::{CRYPTO_PROVIDER, crypto_provider};
 pub use proxy::{Proxies, Proxy};
-pub use trust::{Fingerprint, Trust};
+pub use trust::Trust;
 
 use crate::contract::*;
 use crate::options::LinkOptions;

@@ -9,6 +9,8 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedS
 use rustls::{ClientConfig, Error, ServerConfig};
 use std::sync::Arc;
 
+/// The name of our protocol in the handshake.
+pub(super) const ALPN: &[u8] = b"thalweg/1";
 /// The most bytes that one record carries.
 pub(super) const RECORD_PAYLOAD_BYTES: usize = 16 << 10;
 /// What a record is longer than what it carries: header, kind, tag.

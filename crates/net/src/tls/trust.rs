@@ -1,63 +1,18 @@
 //! Which certificate of a server a client takes, and why not another one.
 
+use super::certificate::{Fingerprint, authorities_in};
 use super::identity::Identity;
-use super::primitives::{crypto_provider as provider, sha256};
+use super::primitives::crypto_provider as provider;
+use super::session::ALPN;
 use crate::contract::NetError;
 use rustls::SignatureScheme;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore};
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// The name of our protocol in the handshake.
-pub(super) const ALPN: &[u8] = b"thalweg/1";
-
-/// The SHA-256 of a certificate, in DER.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Fingerprint(pub [u8; 32]);
-
-impl Fingerprint {
-    /// The fingerprint that 64 hexadecimal digits say.
-    ///
-    /// # Errors
-    /// [`NetError::Address`] for any other text.
-    pub fn parse(text: &str) -> Result<Self, NetError> {
-        let mut bytes = [0; 32];
-        let is_hex = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !is_hex {
-            return Err(NetError::Address(format!(
-                "{text:?} is no SHA-256 of a certificate: it has 64 hexadecimal digits"
-            )));
-        }
-        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-            let digits = std::str::from_utf8(digits).expect("digits are ASCII");
-            *byte = u8::from_str_radix(digits, 16).expect("checked above");
-        }
-        Ok(Self(bytes))
-    }
-
-    /// Fingerprints with commas between them.
-    pub(super) fn parse_list(text: &str) -> Result<Vec<Self>, NetError> {
-        text.split(',').map(Self::parse).collect()
-    }
-
-    /// That of a certificate.
-    pub(super) fn of(certificate: &CertificateDer<'_>) -> Self {
-        let hash = sha256(certificate);
-        Self(hash.try_into().expect("SHA-256 has 32 bytes"))
-    }
-}
-
-impl fmt::Display for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
 
 /// Which server a client takes for the right one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +22,9 @@ pub enum Trust {
     Certificates(Vec<Fingerprint>),
     /// One with a certificate for the host of the address, of an authority in this file (PEM).
     Authorities(PathBuf),
+    /// Any whose key signs the handshake, for who makes it prove itself otherwise before anything is said that is
+    /// for it alone, as by a code that both have. No address and no setting says so.
+    ByOtherProof,
 }
 
 impl Trust {
@@ -76,7 +34,8 @@ impl Trust {
             .with_safe_default_protocol_versions()
             .map_err(|error| NetError::System(format!("TLS: {error}")))?;
         let verifier: Arc<dyn ServerCertVerifier> = match self {
-            Self::Certificates(pins) => Arc::new(Pinned { pins: pins.clone() }),
+            Self::Certificates(pins) => Arc::new(Pinned::By(pins.clone())),
+            Self::ByOtherProof => Arc::new(Pinned::Otherwise),
             Self::Authorities(path) => {
                 WebPkiServerVerifier::builder_with_provider(read_authorities(path)?, provider())
                     .build()
@@ -118,7 +77,7 @@ impl Trust {
                 presented.join(", ")
             ),
             CertificateError::UnknownIssuer => match self {
-                Self::Certificates(_) => {
+                Self::Certificates(_) | Self::ByOtherProof => {
                     "its certificate is not the one that is expected (by its SHA-256): it is \
                      another server, or one whose group file has changed"
                         .to_owned()
@@ -147,31 +106,22 @@ fn read_authorities(path: &Path) -> Result<Arc<RootCertStore>, NetError> {
     authorities_in(&text).map_err(refuse)
 }
 
-/// The certificates of authorities in a text in PEM.
-pub(super) fn authorities_in(text: &[u8]) -> Result<Arc<RootCertStore>, String> {
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(text) {
-        let certificate = certificate.map_err(|error| error.to_string())?;
-        roots
-            .add(certificate)
-            .map_err(|error| format!("a certificate in it: {error}"))?;
-    }
-    match roots.is_empty() {
-        true => Err("there is no certificate in it".to_owned()),
-        false => Ok(Arc::new(roots)),
-    }
-}
-
 /// Takes a certificate that is known by its hash, or one that an authority of its chain signed
 /// which is.
 #[derive(Debug)]
-struct Pinned {
-    pins: Vec<Fingerprint>,
+enum Pinned {
+    /// By these hashes.
+    By(Vec<Fingerprint>),
+    /// Nobody by the handshake: see [`Trust::ByOtherProof`].
+    Otherwise,
 }
 
 impl Pinned {
     fn has(&self, certificate: &CertificateDer<'_>) -> bool {
-        self.pins.contains(&Fingerprint::of(certificate))
+        match self {
+            Self::By(pins) => pins.contains(&Fingerprint::of(certificate)),
+            Self::Otherwise => true,
+        }
     }
 }
 

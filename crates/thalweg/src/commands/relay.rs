@@ -2,7 +2,7 @@
 
 mod args;
 mod mirror;
-mod place;
+pub mod place;
 pub mod rate;
 mod report;
 mod scistream;

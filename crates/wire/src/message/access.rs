@@ -15,6 +15,58 @@ pub const CERTIFICATE: &str = "certificate";
 /// that the connection has shown, which is the connection's from then on, and answers with it.
 pub const RENEW_CERTIFICATE: &str = "renew-certificate";
 
+/// The mechanism of a Hello whose proof is a [`Pair`]. It is answered by a reply with a [`Paired`], and the
+/// connection ends.
+pub const PAIRING: &str = "pairing";
+
+record! {
+    /// Asks for a code that buys one client a certificate.
+    pub struct OfferPairing {
+        /// The project whose member the holder is.
+        pub project: String,
+        /// The name of the holder in it.
+        pub name: String,
+        /// How long the certificate is good each time, milliseconds.
+        pub life_ms: u64,
+    }
+}
+
+record! {
+    /// The answer to [`OfferPairing`].
+    pub struct PairingOffered {
+        /// The code, which is a secret.
+        pub code: String,
+        /// The URI that the certificate will have.
+        pub holder: String,
+        /// How long the code is good, milliseconds.
+        pub lasts_ms: u64,
+    }
+}
+
+record! {
+    /// Who comes with a code.
+    pub struct Pair {
+        /// A hash by the code over the server's certificate and the request.
+        pub proof: Bytes,
+        /// A request to sign a certificate, of PKCS #10, in DER.
+        pub request: Bytes,
+    }
+}
+
+record! {
+    /// What they get.
+    pub struct Paired {
+        /// A hash by the code over the server's certificate and the one that is given.
+        pub proof: Bytes,
+        /// The URI in it.
+        pub holder: String,
+        /// How long it is good each time, milliseconds.
+        pub life_ms: u64,
+        /// The chain, as in [`CertificateChain`].
+        pub certificates: Vec<Bytes>,
+    }
+}
+
 record! {
     /// The certificates that somebody shows.
     pub struct CertificateChain {

@@ -19,6 +19,16 @@ impl Place {
     }
 }
 
+impl Place {
+    /// With its port, whichever that is.
+    pub fn with_port(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port()),
+            false => format!("{}:{}", self.host, self.port()),
+        }
+    }
+}
+
 impl FromStr for Place {
     type Err = String;
 
