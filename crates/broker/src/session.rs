@@ -531,10 +531,11 @@ impl Sessions {
     fn refuse_stranger(&self, identity: &Identity, ctx: &Ctx) -> Result<(), Refused> {
         let older = self.latest.get(&identity.session);
         let older = older.and_then(|link| self.links.get(link)?.identity());
-        let is_stranger = older.is_some_and(|older| {
-            (&older.access.subject, &older.namespace)
-                != (&identity.access.subject, &identity.namespace)
-        });
+        let holder = |one: &Identity| {
+            let name = one.access.certificate_name().map(str::to_owned);
+            (one.access.subject.clone(), one.namespace.clone(), name)
+        };
+        let is_stranger = older.is_some_and(|older| holder(older) != holder(identity));
         if !is_stranger || ctx.planted(Fault::SessionTaken) {
             return Ok(());
         }

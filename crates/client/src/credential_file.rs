@@ -40,13 +40,12 @@ pub(crate) fn renew(renewed: &RenewedCredential) -> io::Result<()> {
 /// If it cannot be written; what was there stays.
 pub fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+    // Programs that share it, on several hosts perhaps, renew it at the same time: each has a file of its own.
+    let mut own = [0; 8];
+    getrandom::fill(&mut own).map_err(io::Error::other)?;
+    let own = u64::from_le_bytes(own);
+    let temporary = path.with_file_name(format!(".{name}.{own:016x}.tmp"));
     let write = || -> io::Result<()> {
-        // What a process that has died left there may be anybody's by its mode.
-        match std::fs::remove_file(&temporary) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
         let mut options = OpenOptions::new();
         let mut file = options
             .write(true)

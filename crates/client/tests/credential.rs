@@ -236,6 +236,23 @@ fn a_certificate_is_renewed_by_the_client_and_its_file_written_anew() {
 }
 
 #[test]
+fn where_the_file_cannot_be_written_the_newer_certificate_counts() {
+    let mut world = world(CERTIFICATE_FILE);
+    world.server.credential_ms = Some(30_000);
+    connect(&mut world).unwrap();
+    // The file has what it had, whatever is to be written there.
+    for count in 1..=2 {
+        world.server.issued = vec![Bytes::from_static(b"new")];
+        world.run_until(45 * SECOND, |world| world.renewed.len() == count);
+    }
+    assert_eq!(world.renewed.len(), 2, "{:?}", world.server.presented);
+    assert_eq!(world.core.attempt(), 1, "the connection stands");
+    let asked = world.server.presented.iter();
+    let asked = asked.filter(|one| one.0 == "renew-certificate");
+    assert_eq!(asked.count(), 2, "the older one is not presented");
+}
+
+#[test]
 fn a_certificate_that_the_server_does_not_renew_leaves_the_connection_as_it_is() {
     let mut world = world(CERTIFICATE_FILE);
     world.server.credential_ms = Some(30_000);

@@ -18,8 +18,11 @@ use wire::{ErrorCode, ErrorReply};
 
 /// When to come again with another certificate, of a client whose own is over.
 const RETRY_MS: u32 = 1000;
-/// The longest chain that is looked at.
-const CHAIN_MAX: usize = 8;
+/// The longest chain that is looked at: a client's own and three of authorities. Of more there are too many orders, which are
+/// all tried.
+const CHAIN_MAX: usize = 4;
+/// Bytes of one: each order reads them again.
+const CHAIN_BYTES_MAX: usize = 16 << 10;
 
 fn refused(why: String) -> Refused {
     refuse(ErrorCode::NotAuthenticated, why)
@@ -97,12 +100,14 @@ fn read(own: &Bytes, settings: &ClientCertificates) -> Result<Certificate, Refus
 
 fn verify(authorities: &Authorities, chain: &[Bytes], ctx: &Ctx) -> Result<(), Untrusted> {
     let now = Duration::from_nanos(ctx.now.unix_ns);
-    match chain.len() > CHAIN_MAX {
-        true => Err(Untrusted::Wrong(format!(
-            "it comes with more than {CHAIN_MAX} of authorities"
-        ))),
-        false => authorities.verify(chain, now),
+    let bytes: usize = chain.iter().map(Bytes::len).sum();
+    if chain.len() > CHAIN_MAX || bytes > CHAIN_BYTES_MAX {
+        return Err(Untrusted::Wrong(format!(
+            "it comes with more than {} of authorities, or has more than {CHAIN_BYTES_MAX} bytes with them",
+            CHAIN_MAX - 1
+        )));
     }
+    authorities.verify(chain, now)
 }
 
 /// Who presents other certificates, as a [`CertificateChain`], on a connection that was opened by some: they are of the

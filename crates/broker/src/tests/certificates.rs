@@ -342,10 +342,20 @@ fn what_is_wrong_with_a_certificate_is_said_with_what_helps() {
     let long = said(|site, now| {
         let key = KeyPair::generate().unwrap();
         let mut chain = site.own.sign("thalweg://ornl/p/n", &key, now, LIFE);
-        chain.extend(vec![site.own.der.clone(); 9]);
+        chain.extend(vec![site.own.der.clone(); 4]);
         chain
     });
-    assert!(long.message.contains("more than"), "{long}");
+    assert!(
+        long.message.contains("more than 3 of authorities"),
+        "{long}"
+    );
+    let large = said(|site, now| {
+        let key = KeyPair::generate().unwrap();
+        let mut chain = site.own.sign("thalweg://ornl/p/n", &key, now, LIFE);
+        chain.push(Bytes::from(vec![0x30; 16 << 10]));
+        chain
+    });
+    assert!(large.message.contains("more than 16384 bytes"), "{large}");
     // A server without TLS says so.
     let mut world = Ground::new().start();
     let error = refused(&mut world, &[]);

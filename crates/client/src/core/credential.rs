@@ -36,6 +36,8 @@ pub(super) struct Credential {
     pub path: PathBuf,
     /// What was read there last, and presented: a token, or a certificate and its key.
     pub text: Bytes,
+    /// What the file had before the server renewed it. Where it cannot be written it still has that, which is no news.
+    replaced: Bytes,
     /// When the connection's credential is over, if that is known and ever so.
     expires_at: Option<Duration>,
     /// When the file is read again; `None` while it is, or for ever.
@@ -54,6 +56,7 @@ impl Credential {
         Self {
             path,
             text: Bytes::new(),
+            replaced: Bytes::new(),
             expires_at: None,
             renew_at: None,
             warned: Warned::No,
@@ -63,8 +66,19 @@ impl Credential {
 
     /// It was read for a connection.
     pub fn begin_with(&mut self, text: Bytes) {
-        self.text = text;
+        self.read(text);
         self.has_asked = false;
+    }
+
+    /// The file has that. Whether it is news: not if the server has renewed it, so that what is here is newer.
+    fn read(&mut self, text: Bytes) -> bool {
+        if !self.replaced.is_empty() && text == self.replaced {
+            return false;
+        }
+        self.replaced = Bytes::new();
+        let is_news = text != self.text;
+        self.text = text;
+        is_news
     }
 
     /// Whether it is a certificate and its key, and no token.
@@ -93,15 +107,22 @@ impl Credential {
 
     /// Takes the certificate that the server has made: what its file is to hold.
     pub fn take_issued(&mut self, said: &Authenticated) -> Option<RenewedCredential> {
-        if said.issued.is_empty() {
+        // A server that was not asked has nothing to say about the file.
+        if said.issued.is_empty() || !self.has_asked {
             return None;
         }
         self.has_asked = false;
-        let before = self.text.clone();
-        let text = std::str::from_utf8(&before).ok()?;
+        let text = self.text.clone();
+        let text = std::str::from_utf8(&text).ok()?;
+        // What the file has: where it could not be written, that is older than what is here.
+        let before = match self.replaced.is_empty() {
+            true => self.text.clone(),
+            false => self.replaced.clone(),
+        };
         // The key and what is said above it stay.
         let (kept, _) = text.split_at(text.find(PEM_CERTIFICATE)?);
         self.text = format!("{kept}{}", net::certificates_pem(&said.issued)).into();
+        self.replaced = before.clone();
         Some(RenewedCredential {
             path: self.path.clone(),
             before,
@@ -173,8 +194,7 @@ impl Credential {
         let left = left.saturating_sub(wire.now());
         self.look_again(wire.context, left, left / 3);
         let asked = match result {
-            Ok(text) if text != self.text => {
-                self.text = text;
+            Ok(text) if self.read(text.clone()) => {
                 self.has_asked = false;
                 self.presented()
             }
