@@ -274,8 +274,9 @@ def test_who_says_nothing_keeps_nobody_out(start: Start) -> None:
         for _ in range(2):
             assert refused(lambda: client.call("release", uid="nobody"))[0] == grpc.StatusCode.NOT_FOUND
             silent += [socket.create_connection((host, int(port)), WATCHDOG) for _ in range(100)]
-    # The oldest went for those who came.
-    assert silent[0].recv(1000) == b""
+    # The oldest went for those who came; it had been told the settings of HTTP/2.
+    while silent[0].recv(1000):
+        pass
     for one in silent:
         one.close()
 
