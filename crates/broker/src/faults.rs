@@ -19,6 +19,8 @@ pub enum Fault {
     UsedForgotten,
     /// Let anybody who knows a session's id take it over.
     SessionTaken,
+    /// Give a member nothing before a part of its prefetch is free.
+    NoTopUp,
     /// Hold nobody to a quota.
     NoQuota,
     /// Let a batch that is stored hold memory that others need while its answer waits for a rate.

@@ -227,6 +227,7 @@ impl Queue {
     fn member_away(&mut self, member: MemberId, ctx: &mut Ctx) {
         self.serving.members_changed = true;
         self.serving.ready.remove(&member);
+        self.serving.little.remove(&member);
         self.core.touch(ctx);
     }
 
@@ -236,6 +237,7 @@ impl Queue {
         self.awaited.forget(member);
         self.serving.members_changed = true;
         self.serving.service_rates.remove(&member);
+        self.serving.little.remove(&member);
         let queue = &mut self.core;
         let rules = queue.rules(ctx);
         for shelf in queue.partitions.values_mut() {
@@ -292,7 +294,9 @@ impl Queue {
             .due()
             .filter(|_| self.serving.is_attended);
         let report = report.filter(|at| *at > now.monotonic);
-        let Some(at) = shelves.flatten().chain(record).chain(report).min() else {
+        let top_up = self.serving.next_top_up(now.monotonic);
+        let others = record.into_iter().chain(report).chain(top_up);
+        let Some(at) = shelves.flatten().chain(others).min() else {
             return;
         };
         let at = at.max(now.monotonic);

@@ -26,6 +26,9 @@ use wire::{MemberId, Offset, PartitionIndex};
 /// every settlement one event would make a frame an event.
 const ROOM_SHARE: u64 = 8;
 
+/// ... or when less has been free for so long: it may settle nothing before it has all that it may have.
+const TOP_UP: Duration = Duration::from_millis(5);
+
 /// A member is given at once what it works off within this time, going by
 /// what it did before, also where an even share is less: an event a frame, to
 /// each in turn, would cost more than the work. Nobody waits longer for it
@@ -62,6 +65,15 @@ struct Candidate {
     has_nothing: bool,
 }
 
+/// What room a member has.
+enum Room {
+    /// So much that it is given something.
+    Enough(Candidate),
+    /// Some.
+    Little(Candidate),
+    None,
+}
+
 /// What one member is given at once.
 #[derive(Default)]
 struct Grant {
@@ -86,6 +98,8 @@ pub(super) struct Serving {
     /// Those who have room. One that cannot be sent anything now may be among
     /// them, until it is found out.
     pub ready: BTreeSet<MemberId>,
+    /// Those who have a little room, and since when.
+    pub little: BTreeMap<MemberId, Duration>,
     /// Whether a member has come, or is there no more.
     pub members_changed: bool,
     /// The member that has its turn next is behind this one.
@@ -102,6 +116,7 @@ impl Serving {
         Self {
             service_rates: BTreeMap::new(),
             ready: BTreeSet::new(),
+            little: BTreeMap::new(),
             members_changed: true,
             last_served: MemberId(0),
             first: PartitionIndex(0),
@@ -113,6 +128,7 @@ impl Serving {
     /// Gives out what can be given out now.
     pub fn serve(&mut self, is_awaiting: bool, queue: &mut QueueCore, lent: &mut Lent<'_>) {
         self.note_members(queue, lent);
+        self.top_up(lent);
         if !self.is_attended || is_awaiting || lent.is_draining {
             let shelves = queue.partitions.values_mut();
             shelves.for_each(|shelf| shelf.staging.clear());
@@ -169,10 +185,15 @@ impl Serving {
         }
     }
 
-    /// A member, if it is there, has room, and can be sent something.
-    fn candidate(&self, member: MemberId, queue: &QueueCore, lent: &Lent<'_>) -> Option<Candidate> {
-        let state = lent.shared.members.get(&member)?;
-        let (caller, prefetch) = (state.present()?, state.prefetch);
+    /// What room a member has, if it is there and can be sent something.
+    fn room(&self, member: MemberId, queue: &QueueCore, lent: &Lent<'_>) -> Room {
+        let Some(state) = lent.shared.members.get(&member) else {
+            return Room::None;
+        };
+        let Some(caller) = state.present() else {
+            return Room::None;
+        };
+        let prefetch = state.prefetch;
         let mut load = queue.loads.of(member);
         if lent.ctx.planted(Fault::NoPrefetch) {
             load = Load::default();
@@ -198,18 +219,69 @@ impl Serving {
         }
         let enough = candidate.events >= (u64::from(prefetch.events) / ROOM_SHARE).max(1)
             && candidate.bytes >= (bytes_max / ROOM_SHARE).max(1);
-        // One that has nothing gets an event of any size; one without a prefetch
-        // finishes what it has.
-        let wants = prefetch.events > 0 && (enough || candidate.has_nothing);
-        (wants && !lent.ctx.paused.contains(caller.link)).then_some(candidate)
+        // One without a prefetch finishes what it has.
+        if prefetch.events == 0 || lent.ctx.paused.contains(caller.link) {
+            return Room::None;
+        }
+        // One that has nothing gets an event of any size.
+        match enough || candidate.has_nothing {
+            true => Room::Enough(candidate),
+            false if candidate.events > 0 && candidate.bytes > 0 => Room::Little(candidate),
+            false => Room::None,
+        }
+    }
+
+    /// A member that is to be given something now.
+    fn candidate(&self, member: MemberId, queue: &QueueCore, lent: &Lent<'_>) -> Option<Candidate> {
+        match self.room(member, queue, lent) {
+            Room::Enough(candidate) => Some(candidate),
+            Room::Little(candidate) => {
+                let since = self.little.get(&member);
+                let is_due = |since: &Duration| *since + TOP_UP <= lent.ctx.now.monotonic;
+                since.is_some_and(is_due).then_some(candidate)
+            }
+            Room::None => None,
+        }
+    }
+
+    /// When somebody has had a little room for long, if nobody has yet.
+    pub fn next_top_up(&self, now: Duration) -> Option<Duration> {
+        let due = self.little.values().map(|since| *since + TOP_UP);
+        due.filter(|at| *at > now).min()
+    }
+
+    /// Those who have had a little room for long are among those who have room.
+    fn top_up(&mut self, lent: &Lent<'_>) {
+        let now = lent.ctx.now.monotonic;
+        if lent.ctx.planted(Fault::NoTopUp) {
+            return;
+        }
+        let due = self
+            .little
+            .iter()
+            .filter(|(_, since)| **since + TOP_UP <= now);
+        self.ready.extend(due.map(|(member, _)| *member));
     }
 
     /// Whether a member is among those that have room.
     fn look_for_room(&mut self, member: MemberId, queue: &QueueCore, lent: &Lent<'_>) {
-        match self.candidate(member, queue, lent) {
-            Some(_) => self.ready.insert(member),
-            None => self.ready.remove(&member),
-        };
+        match self.room(member, queue, lent) {
+            Room::Enough(_) => {
+                self.little.remove(&member);
+                self.ready.insert(member);
+            }
+            Room::Little(_) => {
+                let now = lent.ctx.now.monotonic;
+                self.little.entry(member).or_insert(now);
+                if self.candidate(member, queue, lent).is_none() {
+                    self.ready.remove(&member);
+                }
+            }
+            Room::None => {
+                self.little.remove(&member);
+                self.ready.remove(&member);
+            }
+        }
     }
 
     /// Whose turn it is behind the member `last`, of those that have room.
@@ -227,7 +299,7 @@ impl Serving {
             if candidate.is_some() {
                 return candidate;
             }
-            self.ready.remove(&member);
+            self.look_for_room(member, queue, lent);
         }
     }
 
@@ -269,6 +341,7 @@ impl Serving {
             last = candidate.member;
             if self.give(index, candidate, share, queue, lent) {
                 gave = true;
+                self.little.remove(&candidate.member);
                 self.look_for_room(candidate.member, queue, lent);
             }
         }

@@ -3,9 +3,11 @@
 
 use super::farm::*;
 use super::harness::*;
+use crate::Fault;
 use crate::node::{Input, LINK_QUEUED_BYTES_HIGH, LinkId};
 use log::testing::Survival;
 use std::collections::BTreeSet;
+use std::time::Duration;
 use wire::message::*;
 use wire::*;
 
@@ -498,6 +500,36 @@ fn members_are_served_in_turn_within_their_prefetch() {
         .collect();
     seen.sort_unstable();
     assert_eq!(seen, (0..500).collect::<Vec<_>>());
+}
+
+/// A program may settle nothing before it has all that it may have.
+fn a_member_gets_all_of_its_prefetch(mut ground: Ground) -> usize {
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.farm(link);
+    let join = Join {
+        prefetch_events: 64,
+        ..member(1)
+    };
+    let id = world.joined(link, topic, &join);
+    world.fill(link, topic, 0, 60, 60);
+    assert_eq!(world.given(link, id).len(), 60);
+    // Less than an eighth is free: an event a frame would cost too much.
+    world.fill(link, topic, 60, 100, 1);
+    assert_eq!(world.given(link, id).len(), 60);
+    world.pass(Duration::from_millis(10));
+    let given = world.given(link, id).len();
+    // Nothing more comes than it may have, and nothing in vain.
+    world.pass(Duration::from_millis(100));
+    assert_eq!(world.given(link, id).len(), given);
+    given
+}
+
+#[test]
+fn a_member_that_settles_nothing_before_it_has_all_is_given_all() {
+    assert_eq!(a_member_gets_all_of_its_prefetch(Ground::new()), 64);
+    let caught = a_member_gets_all_of_its_prefetch(Ground::with_fault(Fault::NoTopUp));
+    assert_eq!(caught, 60, "it is not missed");
 }
 
 #[test]
