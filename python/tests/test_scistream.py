@@ -270,7 +270,7 @@ def test_who_says_nothing_keeps_nobody_out(start: Start) -> None:
     silent = [socket.create_connection((host, int(port)), WATCHDOG) for _ in range(1000)]
     with grpc.insecure_channel(site.address) as channel:
         client = Client(channel)
-        # One that is known stays, whoever comes.
+        # One that is known stays, however many come.
         for _ in range(2):
             assert refused(lambda: client.call("release", uid="nobody"))[0] == grpc.StatusCode.NOT_FOUND
             silent += [socket.create_connection((host, int(port)), WATCHDOG) for _ in range(100)]

@@ -1,7 +1,7 @@
 //! Certificates of clients: whom one that an authority has signed is for.
 //!
 //! A certificate names its holder by a URI among its subject alternative names,
-//! `thalweg://SITE/PROJECT/NAME`. Who signed it is verified by whoever has TLS; here is read what it says,
+//! `thalweg://SITE/PROJECT/NAME`. Who signed it is verified by the side that has TLS; here is read what it says,
 //! by `x509-parser`, and nothing counts that is not of exactly that form.
 
 use crate::faults::{Fault, planted};
@@ -233,7 +233,7 @@ impl Certificate {
         Duration::from_nanos(whole).saturating_sub(CERTIFICATE_EARLY)
     }
 
-    /// Who shows it, there, where these grants are. Whoever calls has verified who signed it.
+    /// Who shows it, there, where these grants are. The caller has verified who signed it.
     pub fn identity(&self, origin: Origin, grants: Arc<Grants>) -> Identity {
         let limits = Limits {
             project: Some(self.holder.project.clone()),

@@ -128,7 +128,7 @@ pub struct OneTime<Time> {
 /// What came of a try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tried {
-    /// Who tried has the code. Whoever asked forgets it now.
+    /// Who tried has the code. The caller forgets it now.
     Right,
     /// They have not.
     Wrong,

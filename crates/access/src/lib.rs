@@ -10,7 +10,7 @@
 //! 4. [`decide`]: allowed, or denied and why.
 //!
 //! A client's certificate becomes an [`Identity`] by [`Certificate::read`] and [`Certificate::identity`], once
-//! whoever has TLS has verified who signed it.
+//! the side that has TLS has verified who signed it.
 //!
 //! The bytes of a token are the page `docs/format/token.md`.
 

@@ -1,7 +1,7 @@
 //! Pairing: proofs that both sides of a connection have a one-time code, bound to the server's certificate.
 //!
 //! A server proves in the handshake that it has the key of its certificate. The proofs are hashes by the code over that
-//! certificate: whoever sits in between shows one of its own, so that the proofs of one side are none to the other.
+//! certificate: who sits in between shows one of its own, so that the proofs of one side are none to the other.
 //! They are over what is asked for and what is given besides, so that neither can be exchanged.
 
 use crate::code::Code;

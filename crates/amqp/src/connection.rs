@@ -26,7 +26,7 @@ use std::time::Duration;
 pub const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
 /// How long a client that was told of the end may take to agree.
 pub const CLOSE_WAIT: Duration = Duration::from_secs(10);
-/// How long a connection stays that is not read any more: so that a client sees why, and whoever guesses passwords
+/// How long a connection stays that is not read any more: so that a client sees why, and who guesses passwords
 /// waits.
 pub const LINGER: Duration = Duration::from_secs(3);
 /// Events that wait for the owner. Beyond, `input` reads nothing.

@@ -41,7 +41,7 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// The code that the peer is told.
+    /// The code that the peer gets.
     pub const fn code(&self) -> ReplyCode {
         match self {
             Self::Kind(_) | Self::End(_) | Self::FrameTooLong { .. } | Self::Heartbeat { .. } => {

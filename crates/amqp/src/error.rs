@@ -1,4 +1,4 @@
-//! Reply codes, and errors as a peer is told of them.
+//! Reply codes, and errors as a peer gets them.
 
 use crate::id::MethodId;
 use std::fmt;

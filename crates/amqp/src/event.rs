@@ -40,7 +40,7 @@ pub enum Event {
     },
     /// The client wants to leave. Answered by `accept_close`, when what is the connection's alone is gone.
     CloseRequested { code: u16, text: ShortString },
-    /// The connection has failed: its channels are gone. The client is told; `Ended` follows.
+    /// The connection has failed: its channels are gone. The client is notified; `Ended` follows.
     Failed(Failure),
     /// The connection is over: the output that is left is sent, and the transport closed.
     Ended(Ended),

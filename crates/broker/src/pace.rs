@@ -18,7 +18,7 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 const BURST: Duration = Duration::from_secs(1);
 /// The least that a connection may have unanswered: a batch or so.
 const WINDOW_BYTES_MIN: u64 = 64 << 10;
-/// For so many it is known what they owe. Whoever has a token makes others from it, with rates of
+/// For so many it is known what they owe. Who has a token makes others from it, with rates of
 /// their own: beyond this many, each connection pays for itself.
 const DEBTORS_MAX: usize = 1 << 14;
 /// Bytes of events that wait in answers of one connection; beyond, it is to ask again.

@@ -23,7 +23,7 @@ fn content(path: &Path) -> io::Result<Bytes> {
     Ok(text.into())
 }
 
-/// Writes it anew, for its owner alone, all at once: whoever reads it has the one before or the new one. What somebody
+/// Writes it anew, for its owner alone, all at once: a reader has the one before or the new one. What somebody
 /// else has put there meanwhile stays.
 pub(crate) fn renew(renewed: &RenewedCredential) -> io::Result<()> {
     // Where a link leads, the link stays.

@@ -229,7 +229,7 @@ mod tests {
                 panic!("nobody waits");
             };
             tell.send(7).unwrap();
-            // Whoever came first, and once.
+            // The first to come, and once.
             assert_eq!(first.told.try_recv(), Ok(7));
             assert_eq!(all.count(), 2);
             true

@@ -107,12 +107,12 @@ impl Pairing {
             () = sleep(wait) => None,
             () = speaks(&passenger.stream) => return Ok(()),
         };
-        // Whoever was sent here at this moment is taken, too.
+        // One that was sent here at this moment is taken, too.
         let came = came.or(seat.leave());
         let (joins, offers) = match (came, guest) {
             (Some(other), Guest::Offers(_)) => (other, passenger),
             (Some(other), Guest::Joins(_)) => (passenger, other),
-            // An offer comes again; who joins is told that there is none.
+            // An offer comes again; who joins hears that there is none.
             (None, Guest::Offers(_)) => return passenger.stream.shutdown().await,
             (None, Guest::Joins(_)) => {
                 return say(&mut passenger.stream, Alert::UnrecognizedName).await;

@@ -75,7 +75,7 @@ impl Destination {
         timeout(DIAL_TIMEOUT, act).await.map_err(|_| late())?
     }
 
-    /// Waits at a meeting place: what is returned is a connection that whoever has that rendezvous comes by.
+    /// Waits at a meeting place: what is returned is a connection by which one comes that has the rendezvous.
     pub(crate) async fn wait(&self, rendezvous: Rendezvous) -> Result<TcpStream, RelayError> {
         self.in_time(async {
             let hello = tls::waiting(self.name()?, rendezvous)

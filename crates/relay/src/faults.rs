@@ -21,7 +21,7 @@ faults::faults! {
     AnyStrangers,
     /// Hold as much as if no other session held anything.
     OwnMemory,
-    /// Say what has arrived when a quarter of a window has, whoever asks.
+    /// Say what has arrived when a quarter of a window has, also when asked.
     Unasked,
     /// Count what waits of streams that nobody reads, as if it could be sent.
     CountsBlocked,

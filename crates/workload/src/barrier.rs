@@ -103,7 +103,7 @@ enum Stage {
     Producers { until_ms: u64 },
     /// Messages flow since then.
     Running { since_ms: u64 },
-    /// Producers were told to stop.
+    /// Producers were asked to stop.
     Draining,
     /// Reports come, until then.
     Finishing { until_ms: u64 },

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// The longest time that is told from longer ones: an hour.
+/// The longest time that is distinguished from longer ones: an hour.
 pub const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
 /// Decimal digits that a percentile keeps: one is wrong by a thousandth at most.

@@ -1,6 +1,6 @@
 //! The published streaming experiments as data: what is run, who does what, and what the figures are.
 //!
-//! Plain values: no files, no clock, no connections. Whoever calls brings texts, times and messages. The way of a run
+//! Plain values: no files, no clock, no connections. The caller brings texts, times and messages. The way of a run
 //!
 //! 1. [`Scenario::from_toml`], or [`Published::read`] for the files of the published simulator: what is run;
 //! 2. [`Plan::new`] for each of [`Scenario::runs`]: what each process does;

@@ -137,7 +137,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Lets a client in: it is told what is offered.
+    /// Lets a client in: it hears what is offered.
     pub fn accept_login(&mut self) {
         if !matches!(self.state, State::Authenticating) {
             return;
@@ -160,7 +160,7 @@ impl Connection {
         self.state = State::AwaitingSecureOk;
     }
 
-    /// Refuses a login. A client that can read it is told 403; any other one sees its connection end, a while later,
+    /// Refuses a login. A client that can read it gets 403; any other one sees its connection end, a while later,
     /// as the standard has it.
     pub fn refuse_login(&mut self, now: Duration, text: &str) {
         if !matches!(self.state, State::Authenticating) {

@@ -388,7 +388,7 @@ fn left_and_past(at: UnixTime, now: Now) -> (Duration, Duration) {
     (left, past)
 }
 
-/// What a client is told beside how long its credential is good.
+/// What a client hears beside how long its credential is good.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     /// Why what it presented does not count.

@@ -30,7 +30,7 @@ const LIFE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 const LIFE_MIN: Duration = Duration::from_secs(3);
 
 impl Sessions {
-    /// Gives out a code. Whoever asks may administer the server.
+    /// Gives out a code. The caller may administer the server.
     pub fn offer(
         &mut self,
         caller: RequestId,

@@ -685,7 +685,7 @@ fn a_session_is_its_holders(mut ground: Ground) -> Result<(), String> {
     };
     let other = Token::issue(&issuer(), &other, Seed([8; 32])).unwrap();
     let first = world.connect_as(Peer::default(), with_session(with_token(&theirs)));
-    // Whoever answers a request of theirs knows the session's id.
+    // Who answers a request of theirs knows the session's id.
     let stranger = world.connect_as(Peer::default(), with_session(with_token(&other)));
     if world.links[&first].closed.is_some() {
         return Err("a stranger has ended a connection".into());

@@ -246,7 +246,7 @@ fn what_hello_names_counts_and_nothing_else_that_was_shown() {
     let chain = site
         .own
         .sign("thalweg://ornl/p/beamline", &key, now(&world), LIFE);
-    // The server's token makes an owner, whoever's certificate is there; so does no certificate.
+    // The server's token makes an owner, whatever certificate is there; so does no certificate.
     let owner = world.connect_as(peer(&chain), hello());
     assert!(world.links[&owner].closed.is_none());
     let asked = world.request(owner, Method::Status, TopicId(0), &Empty, &[]);
@@ -300,7 +300,7 @@ fn entry(fault: Option<Fault>, wrong: Wrong) -> Result<(), ErrorReply> {
     let chain = wrong(&site, now(&world));
     let link = world.connect_as(peer(&chain), by_certificate());
     match world.links[&link].closed.is_some() {
-        true => Err(world.error(link, 0).expect("it is told why")),
+        true => Err(world.error(link, 0).expect("it hears why")),
         false => Ok(()),
     }
 }

@@ -45,7 +45,7 @@ pub enum Input {
 pub struct RenewedCredential {
     /// The file.
     pub path: PathBuf,
-    /// What it held. Whoever has it has what it allows.
+    /// What it held. Who has it has what it allows.
     pub before: Bytes,
     /// What it is to hold.
     pub after: Bytes,

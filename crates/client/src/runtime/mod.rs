@@ -460,7 +460,7 @@ impl Runtime {
         }
     }
 
-    /// Writes a credential anew. Where that fails the connection goes on; its owner is told, for the
+    /// Writes a credential anew. Where that fails the connection goes on; its owner is notified, for the
     /// file is over sooner.
     fn renew_credential(&self, renewed: &RenewedCredential) {
         if let Err(error) = credential_file::renew(renewed)

@@ -1,6 +1,6 @@
 //! Certificates of clients: who is asked for one, and whether it counts.
 //!
-//! A handshake takes any certificate whose key signs it, for who is refused in the handshake is told
+//! A handshake takes any certificate whose key signs it, for who is refused in the handshake gets
 //! no more than the number of an alert. Whether an authority of ours has signed it is asked when the
 //! client says that it is known by it, and answered in words; until then it counts for nothing.
 

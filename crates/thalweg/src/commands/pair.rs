@@ -135,7 +135,7 @@ fn join(args: &JoinArgs) -> Result<(), Failure> {
     };
     let address = format!("{address}?{trust}");
     let text = format!(
-        "# {}: a key and its certificate. Whoever has this file is its holder.\n{address}\n{}{}",
+        "# {}: a key and its certificate. Who has this file is its holder.\n{address}\n{}{}",
         paired.holder,
         key.serialize_pem(),
         net::certificates_pem(&paired.certificates)

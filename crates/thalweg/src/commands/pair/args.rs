@@ -17,7 +17,7 @@ pub enum PairCommand {
     /// Get a certificate by the code of an offer, and write it to a file
     ///
     /// Makes a key, which never leaves this host, and dials out, through the proxy of HTTPS_PROXY where there is one. The code
-    /// proves both sides to each other: whoever sits in between is refused. Programs take the file as their credential
+    /// proves both sides to each other: who sits in between is refused. Programs take the file as their credential
     /// (THALWEG_CREDENTIAL), and renew the certificate by themselves at two thirds of its life.
     Join(JoinArgs),
     /// Renew the certificate of a file now, for where no program runs that does
