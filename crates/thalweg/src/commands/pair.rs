@@ -162,8 +162,8 @@ fn join(args: &JoinArgs) -> Result<(), Failure> {
 }
 
 fn renew(args: &RenewArgs) -> Result<(), Failure> {
-    let subject = args.file.display().to_string();
-    let file = CredentialFile::at(&args.file);
+    let subject = args.paired.file.display().to_string();
+    let file = CredentialFile::at(&args.paired.file);
     let text = file.read()?;
     let address = file.address(&text)?;
     let mut greeting = Greeting::connect(&address, None, Some(text.as_bytes()))?;
@@ -200,7 +200,7 @@ fn renew(args: &RenewArgs) -> Result<(), Failure> {
 }
 
 fn show(args: &ShowArgs) -> Result<(), Failure> {
-    let file = CredentialFile::at(&args.file);
+    let file = CredentialFile::at(&args.paired.file);
     let text = file.read()?;
     let shown = file.certificate(&text)?;
     let now = SystemTime::now()

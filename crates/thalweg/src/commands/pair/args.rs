@@ -68,8 +68,9 @@ pub struct JoinArgs {
     pub json: bool,
 }
 
+/// The file of a certificate.
 #[derive(Debug, Args)]
-pub struct RenewArgs {
+pub struct PairedFile {
     /// The file, as `thalweg pair join` wrote it
     #[arg(
         value_name = "FILE",
@@ -78,6 +79,12 @@ pub struct RenewArgs {
         hide_env_values = true
     )]
     pub file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct RenewArgs {
+    #[command(flatten)]
+    pub paired: PairedFile,
     /// Do nothing before two thirds of its life are over
     #[arg(long)]
     pub if_due: bool,
@@ -88,14 +95,8 @@ pub struct RenewArgs {
 
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// The file, as `thalweg pair join` wrote it
-    #[arg(
-        value_name = "FILE",
-        default_value = "thalweg.credential",
-        env = "THALWEG_CREDENTIAL",
-        hide_env_values = true
-    )]
-    pub file: PathBuf,
+    #[command(flatten)]
+    pub paired: PairedFile,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
