@@ -35,6 +35,7 @@ const FACE: &[&str] = &[
     "relay",
     "gateway",
     "scistream",
+    "pushpull",
     "mirror",
 ];
 
@@ -163,6 +164,11 @@ const RULES: &[Rule] = &[
         room: "workload",
         imports: &["faults"],
         because: "an experiment is the same whatever carries its messages, so it knows nothing of ours",
+    },
+    Rule {
+        room: "pushpull",
+        imports: &["faults"],
+        because: "sockets of other people's protocols know nothing of events; the command joins the two",
     },
     Rule {
         room: "sim",

@@ -291,3 +291,46 @@ fn a_relay_opens_targets_for_this_host_alone() {
     let ports = ports_beyond_the_host(joined.0.id());
     assert_eq!(ports.len(), 1);
 }
+
+#[test]
+fn sources_and_sinks_are_for_this_host_alone() {
+    let rig = Rig::default();
+    let _server = rig.serve(&["--listen", "tcp://127.0.0.1:0"]);
+    rig.run(&["topic", "create", "frames"]).exits(0);
+    let group_file = rig.group_file().display().to_string();
+    let ends = [
+        ("source", "zmq-pull", "--to"),
+        ("source", "sp-pull", "--to"),
+        ("sink", "zmq-push", "--from"),
+        ("sink", "sp-push", "--from"),
+    ];
+    for (way, scheme, server) in ends {
+        let args = |place: &str, more: &[&str]| -> Vec<String> {
+            let address = format!("{scheme}://{place}");
+            let args = ["relay", way, &address, "frames", server, &group_file];
+            let args = args.iter().chain(more);
+            args.map(|argument| (*argument).to_owned()).collect()
+        };
+        let refused = |place: &str, more: &[&str], option: &str| {
+            let args = args(place, more);
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            let refused = rig.run(&args).exits(2);
+            let told = &refused.stderr;
+            assert!(told.contains(option), "{args:?}: {told}");
+        };
+        // Nothing is bound for others, nor dialled at others.
+        for place in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
+            refused(place, &["--bind"], "--insecure-listen allows it");
+        }
+        refused("192.0.2.1:9", &[], "--insecure-connect allows it");
+        let ports = |place: &str, more: &[&str]| {
+            let args = args(place, &[&["--json", "--bind"], more].concat());
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            let (running, _) = Running::start(rig.thalweg(&args), |line| line["event"] == "begun");
+            ports_beyond_the_host(running.0.id())
+        };
+        assert!(ports("127.0.0.1:0", &[]).is_empty());
+        // The same walk finds one that the operator has allowed.
+        assert_eq!(ports("0.0.0.0:0", &["--insecure-listen"]).len(), 1);
+    }
+}

@@ -1,6 +1,7 @@
-//! `thalweg relay`: tunnels and mirrors between two sites.
+//! `thalweg relay`: tunnels and mirrors between two sites, and ends of other protocols.
 
 mod args;
+mod ends;
 mod mirror;
 pub mod place;
 pub mod rate;
@@ -24,6 +25,8 @@ pub fn run(command: RelayCommand) -> Result<(), Failure> {
         RelayCommand::Scistream(args) => scistream::run(args),
         RelayCommand::Mirror(args) => mirror::run(args),
         RelayCommand::Promote(args) => mirror::promote(&args),
+        RelayCommand::Source(args) => ends::source(&args),
+        RelayCommand::Sink(args) => ends::sink(&args),
     }
 }
 

@@ -5,6 +5,7 @@ use super::scistream::ScistreamArgs;
 use crate::commands::token::length;
 use crate::connection::Connection;
 use clap::{Args, Subcommand};
+use pushpull::Endpoint;
 use relay::{Bind, Target};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,6 +41,20 @@ pub enum RelayCommand {
     Mirror(MirrorArgs),
     /// Make mirrors topics like any other, which their links write no more
     Promote(PromoteArgs),
+    /// Take messages of ZeroMQ or nanomsg, and store them in a topic
+    ///
+    /// A PULL socket that connects, or binds with --bind, to zmq-pull:// or sp-pull://HOST:PORT. A message is an
+    /// event: of one part, its data; of several, the first is the metadata if it is a JSON object, and the rest the
+    /// data. Where the topic takes no more, nothing is read, and the senders stop. Neither protocol has acknowledgements:
+    /// a source that is killed loses what it has read and the server has not stored. Runs until Ctrl-C.
+    Source(SourceArgs),
+    /// Send the events of a topic as messages of ZeroMQ or nanomsg
+    ///
+    /// A PUSH socket that connects, or binds with --bind, to zmq-push:// or sp-push://HOST:PORT, and shares events
+    /// out among those that are connected. A consumer of its own remembers how far it is: an event is acknowledged
+    /// once its last byte was handed to the socket of somebody, and may be sent twice. Runs until Ctrl-C, and goes on
+    /// when it is started again.
+    Sink(SinkArgs),
 }
 
 #[derive(Debug, Args)]
@@ -182,4 +197,81 @@ pub struct BothArgs {
     /// Print JSON, one value a line: addresses, and every 10 s what has passed
     #[arg(long)]
     pub json: bool,
+}
+
+/// What a source and a sink have in common.
+#[derive(Debug, Args)]
+pub struct EndArgs {
+    /// Bind there, in place of connecting
+    #[arg(long)]
+    pub bind: bool,
+    /// Let --bind take an address that other hosts can reach, where nothing is encrypted and nobody is
+    /// asked who they are
+    #[arg(long, requires = "bind")]
+    pub insecure_listen: bool,
+    /// Connect to another host, though nothing is encrypted and nobody is asked who they are
+    #[arg(long, conflicts_with = "bind")]
+    pub insecure_connect: bool,
+    /// A file with a token for the server, as `thalweg token new` makes it
+    #[arg(long, value_name = "FILE")]
+    pub credential: Option<PathBuf>,
+    /// A file with the authorities (PEM) that are trusted for tls://, where the address says nothing of it
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "THALWEG_TLS_CA",
+        hide_env_values = true
+    )]
+    pub tls_ca: Option<PathBuf>,
+    /// The longest message that is taken, in MiB; who sends a longer one is disconnected
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=2048))]
+    pub message: u32,
+    /// How much is held at most, in MiB; one message that is longer is held alone
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    pub memory: u32,
+    /// How often a line says how far it is, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = crate::connection::seconds)]
+    pub every: f64,
+    /// Print JSON, one value a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct SourceArgs {
+    /// Where messages come from: zmq-pull://HOST:PORT or sp-pull://HOST:PORT
+    #[arg(value_name = "ADDRESS")]
+    pub endpoint: Endpoint,
+    /// The topic, which is there
+    #[arg(value_name = "TOPIC")]
+    pub topic: String,
+    /// The server of the topic: a group file, or an address
+    #[arg(long, value_name = "SERVER")]
+    pub to: String,
+    /// Take all parts as data, also where the first one is a JSON object
+    #[arg(long)]
+    pub data_only: bool,
+    #[command(flatten)]
+    pub end: EndArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct SinkArgs {
+    /// Where messages go: zmq-push://HOST:PORT or sp-push://HOST:PORT
+    #[arg(value_name = "ADDRESS")]
+    pub endpoint: Endpoint,
+    /// The topic
+    #[arg(value_name = "TOPIC")]
+    pub topic: String,
+    /// The server of the topic: a group file, or an address
+    #[arg(long, value_name = "SERVER")]
+    pub from: String,
+    /// The name of its consumer, the same whenever it is started [default: sink/HOST:PORT]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Send the data alone, and no metadata before it
+    #[arg(long)]
+    pub data_only: bool,
+    #[command(flatten)]
+    pub end: EndArgs,
 }

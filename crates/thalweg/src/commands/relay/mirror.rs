@@ -105,7 +105,7 @@ fn mirrored(topic: &str) -> MirroredTopic {
     }
 }
 
-fn side(server: &str, credential: Option<PathBuf>, ca: Option<&Path>) -> Side {
+pub(super) fn side(server: &str, credential: Option<PathBuf>, ca: Option<&Path>) -> Side {
     let endpoint = match server.contains("://") {
         true => Endpoint::Address {
             address: server.to_owned(),
