@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -35,7 +36,11 @@ class End:
 
     def said(self) -> dict[str, Any]:
         assert self.process.stdout is not None
+        # A test that waits for what does not come ends.
+        watchdog = threading.Timer(120, self.process.kill)
+        watchdog.start()
         line = self.process.stdout.readline()
+        watchdog.cancel()
         assert line, f"it has ended: {self.told()}"
         said: dict[str, Any] = json.loads(line)
         return said
@@ -90,6 +95,7 @@ def start() -> Iterator[Start]:
 @pytest.fixture
 def context() -> Iterator[Context]:
     context = zmq.Context()
+    context.setsockopt(zmq.RCVTIMEO, 120_000)
     yield context
     context.destroy(linger=0)
 
@@ -187,7 +193,7 @@ def test_events_are_messages_of_zeromq(
 
 def test_events_are_messages_of_nanomsg(server: Server, topic: thalweg.Topic, start: Start) -> None:
     push(topic, range(20))
-    sink = start("sink", "sp-push://127.0.0.1:0", "frames", server, "--bind")
+    sink = start("sink", "sp-push://127.0.0.1:0", "frames", server, "--name", "out", "--bind")
     with pynng.Pull0(dial=f"tcp://{sink.address}") as receiver:
         assert [receiver.recv() for _ in range(20)] == numbers(20)
     sink.until(lambda said: said["events"] == 20)
@@ -197,7 +203,7 @@ def test_what_went_through_is_the_same(
     server: Server, topic: thalweg.Topic, start: Start, context: Context
 ) -> None:
     source = start("source", "zmq-pull://127.0.0.1:0", "frames", server, "--bind")
-    sink = start("sink", "zmq-push://127.0.0.1:0", "frames", server, "--bind")
+    sink = start("sink", "zmq-push://127.0.0.1:0", "frames", server, "--name", "out", "--bind")
     sender, receiver = context.socket(zmq.PUSH), context.socket(zmq.PULL)
     sender.connect(f"tcp://{source.address}")
     receiver.connect(f"tcp://{sink.address}")
@@ -260,6 +266,78 @@ def test_a_message_that_the_topic_refuses_is_told(server: Server, start: Start, 
         assert "checked refuses a message, which is lost" in source.told()
 
 
+def test_a_topic_that_is_full_stops_the_senders(server: Server, start: Start, context: Context) -> None:
+    overflow = {"type": "reject", "retry_after_ms": 20}
+    with server.connect() as driver:
+        full = driver.create_topic(
+            "full", overflow=overflow, retention={"count": 10}, keep_until_acknowledged=["slow"]
+        )
+        source = start("source", "zmq-pull://127.0.0.1:0", "full", server, "--bind", "--memory", "1")
+        sender = context.socket(zmq.PUSH)
+        sender.connect(f"tcp://{source.address}")
+        for number in numbers(200):
+            sender.send(number)
+        source.until_told("topic is full")
+        found = []
+        with full.consumer("slow", start="beginning") as consumer:
+            while len(found) < 200:
+                event = consumer.pull(timeout=120)
+                assert event is not None
+                found.append(bytes(event.data))
+                event.acknowledge()
+        assert sorted(found) == numbers(200)
+        said = source.until(lambda said: said["events"] == 200)
+        assert said["lost"] == 0
+        assert source.end() == 200
+
+
+def test_what_a_topic_drops_is_counted(server: Server, start: Start, context: Context) -> None:
+    with server.connect() as driver:
+        driver.create_topic(
+            "small", overflow={"type": "drop_newest"}, retention={"count": 10}, keep_until_acknowledged=["nobody"]
+        )
+        source = start("source", "zmq-pull://127.0.0.1:0", "small", server, "--bind")
+        sender = context.socket(zmq.PUSH)
+        sender.connect(f"tcp://{source.address}")
+        # One after the other, for batches are dropped as a whole.
+        for number in range(30):
+            sender.send(b"x")
+            source.until(lambda said, n=number: said["events"] + said["lost"] == n + 1)
+        assert source.said()["lost"] > 0
+
+
+def test_an_end_leaves_receivers_their_time(
+    server: Server, topic: thalweg.Topic, start: Start, context: Context
+) -> None:
+    with topic.producer() as producer:
+        for number in numbers(60):
+            producer.push({}, number + bytes(200_000))
+    sink = start("sink", "zmq-push://127.0.0.1:0", "frames", server, "--bind", "--name", "out", "--data-only")
+    receiver = context.socket(zmq.PULL)
+    receiver.setsockopt(zmq.RCVHWM, 1)
+    receiver.setsockopt(zmq.HEARTBEAT_IVL, 20)
+    receiver.setsockopt(zmq.HEARTBEAT_TIMEOUT, 60_000)
+    receiver.connect(f"tcp://{sink.address}")
+    sink.until(lambda said: said["events"] > 0)
+    sink.process.send_signal(signal.SIGINT)
+    # It waits for what it was sent to be read, all of it.
+    got = []
+    while sink.process.poll() is None:
+        if receiver.poll(50):
+            got.append(receiver.recv()[:4])
+    while receiver.poll(200):
+        got.append(receiver.recv()[:4])
+    assert sink.process.returncode == 0, sink.told()
+    assert sink.process.stdout is not None
+    *_, last = sink.process.stdout.read().splitlines()
+    assert len(got) >= json.loads(last)["events"]
+    again = start("sink", "zmq-push://127.0.0.1:0", "frames", server, "--bind", "--name", "out", "--data-only")
+    other = context.socket(zmq.PULL)
+    other.connect(f"tcp://{again.address}")
+    while set(got) != set(numbers(60)):
+        got.append(other.recv()[:4])
+
+
 def test_an_event_that_nobody_took_waits(
     server: Server, topic: thalweg.Topic, start: Start, context: Context
 ) -> None:
@@ -288,13 +366,13 @@ def test_a_sink_that_is_killed_loses_nothing(
     last = start("sink", f"zmq-push://127.0.0.1:{port}", "frames", server, "--name", "out", "--data-only")
     while set(got) != set(numbers(2000)):
         got.append(receiver.recv())
-    last.end()
+    last.kill()
 
 
 def test_a_receiver_that_comes_back_gets_the_rest(
     server: Server, topic: thalweg.Topic, start: Start, context: Context
 ) -> None:
-    sink = start("sink", "zmq-push://127.0.0.1:0", "frames", server, "--bind", "--data-only")
+    sink = start("sink", "zmq-push://127.0.0.1:0", "frames", server, "--name", "out", "--bind", "--data-only")
     for count in range(1, 4):
         push(topic, range(50))
         receiver = context.socket(zmq.PULL)
@@ -308,7 +386,7 @@ def test_a_server_that_comes_back_goes_on_with_both(
     server: Server, topic: thalweg.Topic, start: Start, context: Context
 ) -> None:
     source = start("source", "zmq-pull://127.0.0.1:0", "frames", server, "--bind")
-    sink = start("sink", "zmq-push://127.0.0.1:0", "frames", server, "--bind", "--data-only")
+    sink = start("sink", "zmq-push://127.0.0.1:0", "frames", server, "--name", "out", "--bind", "--data-only")
     sender, receiver = context.socket(zmq.PUSH), context.socket(zmq.PULL)
     sender.connect(f"tcp://{source.address}")
     receiver.connect(f"tcp://{sink.address}")
@@ -373,7 +451,7 @@ def test_a_receiver_that_does_not_read_is_waited_for(
     with topic.producer() as producer:
         for number in numbers(200):
             producer.push({}, number + bytes(1 << 20))
-    sink = start("sink", "zmq-push://127.0.0.1:0", "frames", server, "--bind", "--memory", "4", "--data-only")
+    sink = start("sink", "zmq-push://127.0.0.1:0", "frames", server, "--name", "out", "--bind", "--memory", "4", "--data-only")
     receiver = context.socket(zmq.PULL)
     receiver.setsockopt(zmq.RCVHWM, 1)
     receiver.connect(f"tcp://{sink.address}")
@@ -392,7 +470,7 @@ def test_a_receiver_that_does_not_read_is_waited_for(
 def test_two_receivers_share(
     server: Server, topic: thalweg.Topic, start: Start, context: Context
 ) -> None:
-    sink = start("sink", "zmq-push://127.0.0.1:0", "frames", server, "--bind", "--data-only")
+    sink = start("sink", "zmq-push://127.0.0.1:0", "frames", server, "--name", "out", "--bind", "--data-only")
     receivers = [context.socket(zmq.PULL) for _ in range(2)]
     for receiver in receivers:
         receiver.connect(f"tcp://{sink.address}")
@@ -436,7 +514,7 @@ def test_two_senders_are_both_heard(
 def test_a_receiver_that_asks_is_answered(
     server: Server, topic: thalweg.Topic, start: Start, context: Context
 ) -> None:
-    sink = start("sink", "zmq-push://127.0.0.1:0", "frames", server, "--bind", "--data-only")
+    sink = start("sink", "zmq-push://127.0.0.1:0", "frames", server, "--name", "out", "--bind", "--data-only")
     source = start("source", "zmq-pull://127.0.0.1:0", "frames", server, "--bind")
     receiver, sender = context.socket(zmq.PULL), context.socket(zmq.PUSH)
     for one, address in ((receiver, sink.address), (sender, source.address)):
@@ -468,10 +546,11 @@ def test_other_hosts_reach_none_unless_it_is_said(server: Server, topic: thalweg
 def test_other_hosts_are_not_dialled_unless_it_is_said(server: Server, topic: thalweg.Topic) -> None:
     address = "zmq-push://192.0.2.1:9"
     command = [thalweg.executable(), "relay", "sink", address, "frames", "--from", str(server.group_file)]
+    command += ["--name", "out"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 2
     assert "--insecure-connect allows it" in ran.stderr
-    allowed = End("sink", address, "frames", server, "--insecure-connect")
+    allowed = End("sink", address, "frames", server, "--name", "out", "--insecure-connect")
     assert "warning: at " in allowed.told()
     assert allowed.end() == 0
     allowed.kill()
@@ -529,6 +608,7 @@ def test_wrong_arguments(server: Server, topic: thalweg.Topic) -> None:
         ("source", "tcp://127.0.0.1:1", "--to"),
     ):
         command = [thalweg.executable(), "relay", way, address, "frames", at, str(server.group_file)]
+        command += ["--name", "out"] if way == "sink" else []
         assert subprocess.run(command, capture_output=True, check=False).returncode == 2
 
 

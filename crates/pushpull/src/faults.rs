@@ -9,6 +9,8 @@ faults::faults! {
     LostWithLink,
     /// Count a message as sent when it is given.
     SentTooEarly,
+    /// Take messages without a bound while one connection does not take its own.
+    AheadOfAll,
     /// Take a peer that pushes for one that pulls.
     AnyPeer,
     /// Let a handshake take as long as it likes.

@@ -24,7 +24,7 @@ mod tests;
 mod zmtp;
 
 pub use endpoint::{Endpoint, Protocol, Side};
-pub use link::Message;
+pub use link::{Message, PARTS_MAX};
 pub use places::{Place, SocketOptions};
 pub use puller::Puller;
 pub use pusher::{Pusher, Ticket};

@@ -12,10 +12,10 @@ use std::time::Instant;
 pub type Message = Vec<Bytes>;
 
 /// Parts of one message at most.
-pub(crate) const PARTS_MAX: usize = 1024;
+pub const PARTS_MAX: usize = 1024;
 
 /// What is allocated before it has come.
-pub(crate) const AHEAD_BYTES: usize = 1 << 20;
+pub(crate) const AHEAD_BYTES: usize = 64 << 10;
 
 /// Commands that are heard at a time; others wait for the next.
 const HEARD_MAX: usize = 16;
@@ -139,7 +139,7 @@ fn read_rest(
 }
 
 /// So many bytes. They are paid for, and memory grows, as they come: no more than came is ahead of them,
-/// or 1 MiB.
+/// or 64 KiB.
 pub(crate) fn read_part(
     stream: &mut impl Read,
     bytes: u64,

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,10 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 const ADDRESSES_MAX: usize = 4;
 /// How long it takes until an address that does not answer is tried again: at first, and at most.
 const RETRY: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
+/// After so long a connection is one of those that go well.
+const STOOD: Duration = Duration::from_secs(5);
+/// How long those that pull may take to read what was sent, when a socket that pushes ends.
+const FINAL_FLUSH: Duration = Duration::from_secs(30);
 /// How often a thread that waits looks whether it is to end.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 /// Connections beyond the bound, while a stranger goes to make space for one.
@@ -89,6 +94,10 @@ struct Shared {
     side: Side,
     serve: Box<Serve>,
     ends: AtomicBool,
+    /// When the final flush is over.
+    until: OnceLock<Instant>,
+    /// Connections that had not read everything by then.
+    unfinished: AtomicUsize,
     /// Connections whose handshake is done.
     count: AtomicUsize,
     last: AtomicU64,
@@ -105,8 +114,8 @@ struct Open {
 
 /// How a connection ended.
 struct Ended {
-    /// Whether its handshake was done.
-    was_met: bool,
+    /// Whether its handshake was done, and it stood for some time.
+    went_well: bool,
     /// Why, in words.
     why: Option<String>,
 }
@@ -127,8 +136,8 @@ impl Shared {
     /// Serves a connection until it ends.
     fn run(&self, socket: TcpStream, peer: &str) -> Ended {
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut was_met = false;
-        let outcome = self.serve(id, socket, &mut was_met);
+        let (mut was_met, began) = (false, Instant::now());
+        let outcome = self.serve(id, socket, peer, &mut was_met);
         self.open().remove(&id);
         let why = outcome.err().filter(|_| !self.ends());
         let why = why.map(|error| match (error.kind(), was_met) {
@@ -138,10 +147,13 @@ impl Shared {
             }
             _ => format!("{peer} is let go: {error}"),
         });
-        Ended { was_met, why }
+        Ended {
+            went_well: was_met && began.elapsed() >= STOOD,
+            why,
+        }
     }
 
-    fn serve(&self, id: u64, socket: TcpStream, was_met: &mut bool) -> io::Result<()> {
+    fn serve(&self, id: u64, socket: TcpStream, peer: &str, was_met: &mut bool) -> io::Result<()> {
         let open = Open {
             socket: socket.try_clone()?,
             is_stranger: true,
@@ -170,7 +182,13 @@ impl Shared {
         let served = (self.serve)(id, &mut stream);
         self.count.fetch_sub(1, Ordering::AcqRel);
         if self.side == Side::Push && (served.is_ok() || self.ends()) {
-            stream.final_flush();
+            let until = *(self.until).get_or_init(|| Instant::now() + FINAL_FLUSH);
+            if !stream.final_flush(|| Instant::now() < until) {
+                self.unfinished.fetch_add(1, Ordering::AcqRel);
+                self.report(&format!(
+                    "{peer} has not read all that was sent to it, which may be lost"
+                ));
+            }
         }
         served
     }
@@ -212,6 +230,8 @@ impl Places {
             side,
             serve,
             ends: AtomicBool::new(false),
+            until: OnceLock::new(),
+            unfinished: AtomicUsize::new(0),
             count: AtomicUsize::new(0),
             last: AtomicU64::new(0),
             open: Mutex::default(),
@@ -252,8 +272,16 @@ impl Places {
         self.shared.count.load(Ordering::Acquire)
     }
 
+    /// How many connections had not read everything when this was closed.
+    pub fn unfinished(&self) -> usize {
+        self.shared.unfinished.load(Ordering::Acquire)
+    }
+
     /// Has all connections end, and waits for none.
     pub fn begin_close(&self) {
+        self.shared
+            .until
+            .get_or_init(|| Instant::now() + FINAL_FLUSH);
         self.shared.ends.store(true, Ordering::Release);
         self.shared.shut_all();
     }
@@ -326,10 +354,11 @@ fn connect(shared: &Arc<Shared>, authority: &str, beyond_the_host: bool) {
     let mut wait = RETRY[0];
     let mut told = None;
     while !shared.ends() {
-        let why = match dial(shared, authority, beyond_the_host) {
-            Ok(socket) => {
+        let why = match dial_aside(shared, authority, beyond_the_host) {
+            Ok(None) => break,
+            Ok(Some(socket)) => {
                 let ended = shared.run(socket, authority);
-                if ended.was_met {
+                if ended.went_well {
                     (wait, told) = (RETRY[0], None);
                 }
                 ended.why
@@ -352,6 +381,33 @@ fn connect(shared: &Arc<Shared>, authority: &str, beyond_the_host: bool) {
         }
         wait = (wait * 2).min(RETRY[1]);
     }
+}
+
+/// Dials on a thread that is left to itself where nobody waits for it any more: to look up a name has no end of
+/// its own. `None` then.
+fn dial_aside(
+    shared: &Arc<Shared>,
+    authority: &str,
+    beyond_the_host: bool,
+) -> io::Result<Option<TcpStream>> {
+    let (sender, dialled) = sync_channel(1);
+    let (dials, to) = (shared.clone(), authority.to_owned());
+    thread::Builder::new()
+        .name("pushpull-dial".to_owned())
+        .spawn(move || {
+            // Nobody may be there any more.
+            let _ = sender.send(dial(&dials, &to, beyond_the_host));
+        })?;
+    while !shared.ends() {
+        match dialled.recv_timeout(LOOK) {
+            Ok(dialled) => return dialled.map(Some),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(io::Error::other("the thread that dials has gone"));
+            }
+        }
+    }
+    Ok(None)
 }
 
 fn dial(shared: &Shared, authority: &str, beyond_the_host: bool) -> io::Result<TcpStream> {

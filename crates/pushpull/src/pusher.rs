@@ -4,6 +4,7 @@ use crate::endpoint::{Protocol, Side};
 use crate::faults::{Fault, planted};
 use crate::link::{self, Message};
 use crate::places::{LOOK, Places, SocketOptions};
+use crate::reports::Reports;
 use crate::stream::Stream;
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
@@ -15,8 +16,13 @@ use std::time::{Duration, Instant};
 /// Names a message, in the order in which they were given.
 pub type Ticket = u64;
 
-/// Messages that are held at most, however short.
-const HELD_MAX: usize = 65_536;
+/// Messages that may be given beyond the first one that is not sent: what waits, and what was sent by others
+/// while one connection does not take what it has.
+const AHEAD_MAX: u64 = 65_536;
+/// After so many connections that were lost while a message was written that is said, and it waits.
+const TRIES_MAX: u32 = 3;
+/// For how long.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// What a connection takes at once of short messages, if so many wait: messages, and bytes.
 const PORTION_MAX: usize = 16;
 const PORTION_BYTES_MAX: u64 = 64 << 10;
@@ -39,7 +45,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<(Ticket, Arc<Message>)>,
+    waiting: VecDeque<Given>,
     /// Connections that are free, the one that has been so for longest first.
     free: VecDeque<u64>,
     /// Bytes of messages that are not done.
@@ -51,8 +57,17 @@ struct State {
     ends: bool,
 }
 
+/// A message that was given.
+#[derive(Clone)]
+struct Given {
+    ticket: Ticket,
+    message: Arc<Message>,
+    /// Connections that were lost while it was written.
+    tries: u32,
+}
+
 /// Messages that a connection takes at once.
-type Portion = Vec<(Ticket, Arc<Message>)>;
+type Portion = Vec<Given>;
 
 impl State {
     /// The messages of the next connection.
@@ -61,13 +76,19 @@ impl State {
         let mut portion = Portion::new();
         let mut bytes = 0;
         while portion.len() < share.clamp(1, PORTION_MAX)
-            && let Some((_, next)) = self.waiting.front()
+            && let Some(next) = self.waiting.front()
         {
-            bytes += bytes_of(next);
-            if !portion.is_empty() && bytes > PORTION_BYTES_MAX {
+            bytes += bytes_of(&next.message);
+            // One that may be why a connection was lost goes alone.
+            let is_alone = next.tries > 0 || bytes > PORTION_BYTES_MAX;
+            if !portion.is_empty() && is_alone {
                 break;
             }
+            let was_tried = next.tries > 0;
             portion.extend(self.waiting.pop_front());
+            if was_tried {
+                break;
+            }
         }
         portion
     }
@@ -124,9 +145,9 @@ impl Shared {
 
     fn done(&self, portion: Portion) {
         let mut state = self.state();
-        for (ticket, message) in portion {
-            state.held -= bytes_of(&message);
-            state.done.insert(ticket);
+        for given in portion {
+            state.held -= bytes_of(&given.message);
+            state.done.insert(given.ticket);
         }
         while let next = state.done_to + 1
             && state.done.remove(&next)
@@ -138,11 +159,24 @@ impl Shared {
     }
 
     /// Takes messages back that were not sent, or of which that is not known.
-    fn again(&self, portion: Portion) {
+    fn again(&self, portion: Portion, reports: &Reports) {
         let mut state = self.state();
-        for (ticket, message) in portion {
-            let at = state.waiting.partition_point(|(other, _)| *other < ticket);
-            state.waiting.insert(at, (ticket, message));
+        for mut given in portion {
+            given.tries += 1;
+            if given.tries >= TRIES_MAX {
+                let (ticket, tries) = (given.ticket, given.tries);
+                let bytes: usize = given.message.iter().map(Bytes::len).sum();
+                reports.line(&format!(
+                    "message {ticket} of this run, of {bytes} bytes, was written to {tries} connections that ended \
+                     then: is it longer than its receivers take?"
+                ));
+                let waits = |state: &mut State| !state.ends;
+                let waited = (self.changed).wait_timeout_while(state, TRY_AGAIN, waits);
+                (state, _) = waited.expect("no holder panics here");
+            }
+            let before = |other: &Given| other.ticket < given.ticket;
+            let at = state.waiting.partition_point(before);
+            state.waiting.insert(at, given);
         }
         drop(state);
         self.changed.notify_all();
@@ -151,8 +185,8 @@ impl Shared {
 
 /// Sends messages to the last byte.
 fn send(out: &mut BufWriter<TcpStream>, protocol: Protocol, portion: &Portion) -> io::Result<()> {
-    for (_, message) in portion {
-        link::write(out, protocol, message)?;
+    for given in portion {
+        link::write(out, protocol, &given.message)?;
     }
     out.flush()
 }
@@ -168,18 +202,21 @@ impl Pusher {
             changed: Condvar::new(),
         });
         let (protocol, bytes_max) = (options.protocol, options.held_bytes_max);
+        let reports = options.reports.clone();
         let theirs = shared.clone();
         // A fault is this thread's.
         let is_lost = planted(Fault::LostWithLink);
         let serve = move |id: u64, stream: &mut Stream| {
             let mut out = BufWriter::with_capacity(64 << 10, stream.socket().try_clone()?);
             while let Some(portion) = theirs.next(id, protocol, stream)? {
-                match send(&mut out, protocol, &portion) {
+                let answers = stream.take_unsent();
+                let sent = out.write_all(&answers);
+                match sent.and_then(|()| send(&mut out, protocol, &portion)) {
                     Ok(()) => theirs.done(portion),
                     Err(error) => {
                         match is_lost {
                             true => theirs.done(portion),
-                            false => theirs.again(portion),
+                            false => theirs.again(portion, &reports),
                         }
                         // What it has is not for a connection that is lost.
                         drop(out.into_parts());
@@ -214,13 +251,18 @@ impl Pusher {
         let bytes = bytes_of(&message);
         let mut state = self.shared.state();
         let is_full = state.held.saturating_add(bytes) > self.bytes_max;
-        if state.held > 0 && is_full || state.waiting.len() >= HELD_MAX {
+        let is_ahead = !planted(Fault::AheadOfAll) && state.last - state.done_to >= AHEAD_MAX;
+        if state.held > 0 && is_full || is_ahead {
             return Err(message);
         }
         state.held += bytes;
         state.last += 1;
         let ticket = state.last;
-        state.waiting.push_back((ticket, Arc::new(message)));
+        state.waiting.push_back(Given {
+            ticket,
+            message: Arc::new(message),
+            tries: 0,
+        });
         drop(state);
         self.shared.changed.notify_all();
         Ok(ticket)
@@ -236,12 +278,13 @@ impl Pusher {
         }
     }
 
-    /// Sends no more; [`Pusher::sent_to`] is the last word then. What was sent still arrives, if its receiver
-    /// reads it.
-    pub fn stop(&mut self) {
+    /// Sends no more; [`Pusher::sent_to`] is the last word then. Those that are connected have 30 s to read what was
+    /// sent and to end; how many have not, and may lose some of it.
+    pub fn stop(&mut self) -> usize {
         self.shared.state().ends = true;
         self.shared.changed.notify_all();
         self.places.close();
+        self.places.unfinished()
     }
 
     /// Waits until more than `known` were sent, for `timeout` at most; returns as

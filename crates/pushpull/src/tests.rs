@@ -311,7 +311,7 @@ fn taken_for(came: usize) -> u64 {
 
 #[test]
 fn memory_grows_as_bytes_come() {
-    for came in [0, 1, AHEAD_BYTES, 5 << 20, 40 << 20] {
+    for came in [0, 1, AHEAD_BYTES, 1 << 20, 5 << 20, 40 << 20] {
         let most = (2 * came + 2 * AHEAD_BYTES) as u64;
         assert!(taken_for(came) <= most, "{} for {came}", taken_for(came));
         let believed = with(Fault::BelievesLength, || taken_for(came));
@@ -490,6 +490,81 @@ fn nothing_is_sent_before_somebody_has_it() {
     assert_eq!(with(Fault::SentTooEarly, sent_to_nobody), 1);
 }
 
+/// How many messages are taken while one of two connections has one that it does not read.
+fn taken_beyond_one_that_does_not_read() -> u64 {
+    let mut options = here(Protocol::Zmtp);
+    options.held_bytes_max = 100 << 20;
+    let pusher = Pusher::open(options).expect("it listens");
+    let address = pusher.address().expect("it listens");
+    let mut deaf = TcpStream::connect(address).expect("it listens");
+    zmtp_hello(&mut deaf, "PULL");
+    // Longer than what its buffers take.
+    push(&pusher, vec![many(0, 64 << 20)]);
+    while pusher.connections() < 1 {
+        std::thread::yield_now();
+    }
+    let mut puller = Puller::open(to(Protocol::Zmtp, address)).expect("it opens");
+    while pusher.connections() < 2 {
+        std::thread::yield_now();
+    }
+    let mut taken = 1;
+    let mut quiet = 0;
+    while quiet < 20 && taken < 70_000 {
+        match pusher.push(vec![many(1, 1)]) {
+            Ok(ticket) => (taken, quiet) = (ticket, 0),
+            Err(_) => {
+                pusher.wait(pusher.sent_to(), SHORT);
+                quiet += 1;
+            }
+        }
+        while puller.pull(Duration::ZERO).is_some() {}
+    }
+    assert_eq!(pusher.sent_to(), 0);
+    taken
+}
+
+#[test]
+fn one_that_does_not_read_bounds_what_passes_it() {
+    assert_eq!(taken_beyond_one_that_does_not_read(), 65_536);
+    let taken = with(Fault::AheadOfAll, taken_beyond_one_that_does_not_read);
+    assert_eq!(taken, 70_000);
+}
+
+/// Says a PING, as one that pulls may at any time.
+fn ping(peer: &mut TcpStream) {
+    // It may have been closed, which the caller sees.
+    let _ = peer.write_all(b"\x04\x0a\x04PING\x00\x0aabc");
+}
+
+#[test]
+fn what_was_sent_arrives_though_the_socket_ends() {
+    let mut pusher = Pusher::open(here(Protocol::Zmtp)).expect("it listens");
+    let mut slow = TcpStream::connect(pusher.address().expect("it listens")).expect("it listens");
+    zmtp_hello(&mut slow, "PULL");
+    let mut given = 0;
+    // Until the system takes no more.
+    while given == pusher.sent_to() {
+        given = push(&pusher, vec![many(0, 1 << 20)]);
+        pusher.wait(given - 1, SHORT * 10);
+    }
+    let sent = pusher.sent_to() as usize;
+    let (ended, ends) = std::sync::mpsc::channel();
+    let stops = std::thread::spawn(move || ended.send(pusher.stop()));
+    slow.set_read_timeout(Some(LONG)).expect("it has one");
+    let (mut came, mut piece) = (0, vec![0; 100_000]);
+    loop {
+        ping(&mut slow);
+        match slow.read(&mut piece).expect("it is not reset") {
+            0 => break,
+            count => came += count,
+        }
+    }
+    assert!(came >= sent << 20, "{came} bytes of {sent} MiB");
+    drop(slow);
+    assert_eq!(ends.recv_timeout(LONG).expect("it ends"), 0);
+    stops.join().expect("it ends").expect("it is heard");
+}
+
 /// How many of 300 messages, each given when the last was sent, each of three peers got.
 fn shares() -> Vec<u64> {
     let pusher = Pusher::open(here(Protocol::Zmtp)).expect("it listens");
@@ -520,6 +595,34 @@ fn peers_take_turns() {
     let shares = shares();
     // One that has just sent comes back a moment later than the next one is asked.
     assert!(shares.iter().all(|share| *share > 10), "{shares:?}");
+}
+
+#[test]
+fn many_that_stop_in_the_middle_hold_up_nobody() {
+    let mut options = here(Protocol::Sp);
+    options.held_bytes_max = 8 << 20;
+    let mut puller = Puller::open(options).expect("it listens");
+    let address = puller.address().expect("it listens");
+    let mut said = sp(80)[..8].to_vec();
+    said.extend((200_u64 << 20).to_be_bytes());
+    said.extend(vec![0; 1000]);
+    let stopped: Vec<TcpStream> = (0..64)
+        .map(|_| {
+            let mut stopped = TcpStream::connect(address).expect("it listens");
+            stopped.write_all(&said).expect("it is taken");
+            stopped
+        })
+        .collect();
+    while puller.connections() < 64 {
+        std::thread::yield_now();
+    }
+    let pusher = Pusher::open(to(Protocol::Sp, address)).expect("it opens");
+    for _ in 0..100 {
+        push(&pusher, vec![many(1, 100_000)]);
+        assert!(puller.pull(LONG).is_some());
+    }
+    assert!(puller.held_bytes() <= 64 * (AHEAD_BYTES as u64 + 100));
+    drop(stopped);
 }
 
 #[test]

@@ -308,7 +308,12 @@ fn sources_and_sinks_are_for_this_host_alone() {
         let args = |place: &str, more: &[&str]| -> Vec<String> {
             let address = format!("{scheme}://{place}");
             let args = ["relay", way, &address, "frames", server, &group_file];
-            let args = args.iter().chain(more);
+            let name: &[&str] = if way == "sink" {
+                &["--name", "out"]
+            } else {
+                &[]
+            };
+            let args = args.iter().chain(name).chain(more);
             args.map(|argument| (*argument).to_owned()).collect()
         };
         let refused = |place: &str, more: &[&str], option: &str| {

@@ -206,14 +206,14 @@ pub struct EndArgs {
     #[arg(long)]
     pub bind: bool,
     /// Let --bind take an address that other hosts can reach, where nothing is encrypted and nobody is
-    /// asked who they are
+    /// asked who they are; one of this host every user of it reaches
     #[arg(long, requires = "bind")]
     pub insecure_listen: bool,
     /// Connect to another host, though nothing is encrypted and nobody is asked who they are
     #[arg(long, conflicts_with = "bind")]
     pub insecure_connect: bool,
-    /// A file with a token for the server, as `thalweg token new` makes it
-    #[arg(long, value_name = "FILE")]
+    /// A file with a token or a certificate for the server [env: THALWEG_CREDENTIAL]
+    #[arg(long, value_name = "FILE", env = "THALWEG_CREDENTIAL", hide_env = true)]
     pub credential: Option<PathBuf>,
     /// A file with the authorities (PEM) that are trusted for tls://, where the address says nothing of it
     #[arg(
@@ -223,10 +223,8 @@ pub struct EndArgs {
         hide_env_values = true
     )]
     pub tls_ca: Option<PathBuf>,
-    /// The longest message that is taken, in MiB; who sends a longer one is disconnected
-    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=2048))]
-    pub message: u32,
-    /// How much is held at most, in MiB; one message that is longer is held alone
+    /// How much of messages is held, in MiB, and one message that goes beyond: of a source as much twice, until
+    /// it is sent and until it is stored; of a sink, besides, up to 16 MiB of each partition
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pub memory: u32,
     /// How often a line says how far it is, seconds
@@ -248,6 +246,9 @@ pub struct SourceArgs {
     /// The server of the topic: a group file, or an address
     #[arg(long, value_name = "SERVER")]
     pub to: String,
+    /// The longest message that is taken, in MiB; who sends a longer one is disconnected
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=2048))]
+    pub message: u32,
     /// Take all parts as data, also where the first one is a JSON object
     #[arg(long)]
     pub data_only: bool,
@@ -266,9 +267,9 @@ pub struct SinkArgs {
     /// The server of the topic: a group file, or an address
     #[arg(long, value_name = "SERVER")]
     pub from: String,
-    /// The name of its consumer, the same whenever it is started [default: sink/HOST:PORT]
+    /// The name of its consumer: the same whenever it is started, and of no other sink
     #[arg(long, value_name = "NAME")]
-    pub name: Option<String>,
+    pub name: String,
     /// Send the data alone, and no metadata before it
     #[arg(long)]
     pub data_only: bool,

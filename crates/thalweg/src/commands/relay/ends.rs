@@ -63,7 +63,6 @@ impl End {
         (server, topic): (&str, &str),
     ) -> Result<Self, Failure> {
         let place = place(endpoint, expected, args)?;
-        let interrupt = Interrupt::install()?;
         let reports = Arc::new(Reports::new(output::report));
         let side = side(server, args.credential.clone(), args.tls_ca.as_deref());
         let mut options = side.options;
@@ -74,11 +73,12 @@ impl End {
             let what = "is a stream of steps, not of events";
             return Err(Failure::usage(topic, what));
         }
+        // Until here Ctrl-C ends it at once.
+        let interrupt = Interrupt::install()?;
         Ok(Self {
             _driver: driver,
             topic: handle,
             socket: SocketOptions {
-                message_bytes_max: u64::from(args.message) << 20,
                 held_bytes_max: u64::from(args.memory) << 20,
                 reports: reports.clone(),
                 ..SocketOptions::new(endpoint.protocol, place)

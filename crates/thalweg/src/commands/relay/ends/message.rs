@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use client::Event;
-use pushpull::{Message, Protocol};
+use pushpull::{Message, PARTS_MAX, Protocol};
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 
@@ -120,7 +120,8 @@ fn split(metadata: &Bytes, data: &Bytes, parts: &[u8]) -> Option<Message> {
     let mut rest = data.clone();
     for length in lengths {
         let length: usize = length.parse().ok()?;
-        if length > rest.len() {
+        // Whoever may write to the topic wrote the header.
+        if length > rest.len() || message.len() == PARTS_MAX {
             return None;
         }
         message.push(rest.split_to(length));
@@ -211,6 +212,14 @@ mod tests {
         }
         let made = to_message("{}".into(), "abcd".into(), Some(b"2,1,3"), Shape::Parts);
         assert_eq!(made, message(&["{}", "a", "bcd"]));
+        let many = format!("2{}", ",0".repeat(5_000)) + ",4";
+        let made = to_message(
+            "{}".into(),
+            "abcd".into(),
+            Some(many.as_bytes()),
+            Shape::Parts,
+        );
+        assert_eq!(made, message(&["{}", "abcd"]));
         let made = to_message("{}".into(), "abcd".into(), Some(b"2,1,3"), Shape::Data);
         assert_eq!(made, message(&["abcd"]));
     }

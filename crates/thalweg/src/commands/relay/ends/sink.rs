@@ -4,7 +4,7 @@ use super::account::Account;
 use super::message::{PARTS, Shape, to_message};
 use super::{End, LAST_FLUSH, LOOK};
 use crate::commands::relay::args::SinkArgs;
-use crate::failure::{About, Failure};
+use crate::failure::{About, Code, Failure};
 use client::{ConsumedEvent, Consumer, ConsumerOptions, DataMode};
 use pushpull::{Message, Pusher, Side, Ticket};
 use std::collections::VecDeque;
@@ -14,16 +14,13 @@ use wire::message::Start;
 pub fn run(args: &SinkArgs) -> Result<(), Failure> {
     let endpoint = &args.endpoint;
     let end = End::open(endpoint, Side::Push, &args.end, (&args.from, &args.topic))?;
-    let name = match &args.name {
-        Some(name) => name.clone(),
-        None => format!("sink/{}", endpoint.authority),
-    };
+    let name = &args.name;
     let options = ConsumerOptions {
         data: DataMode::All,
         start: Start::Cursor.into(),
         ..ConsumerOptions::default()
     };
-    let consumer = end.topic.consumer(&name, options);
+    let consumer = end.topic.consumer(name, options);
     let consumer = consumer.about(format!("{}/{name}", args.topic))?;
     let socket = Pusher::open(end.socket.clone()).about(endpoint.to_string())?;
     let account = Account::new(&args.end, "sent");
@@ -139,12 +136,26 @@ impl Sink<'_> {
     /// Sends no more, and acknowledges what was sent.
     fn end(&mut self) -> Result<(), Failure> {
         let connections = self.socket.connections();
-        self.socket.stop();
+        // Receivers may take their time over what they have: the cursor is safe before.
+        self.acknowledge()?;
+        let flush = self.consumer.begin_flush_acknowledgements(LAST_FLUSH);
+        let unfinished = self.socket.stop();
+        // What this says, the next one says again.
+        let _ = flush.wait();
         self.acknowledge()?;
         let flushed = self.consumer.flush_acknowledgements(LAST_FLUSH);
         self.account.tell_now(connections)?;
         let what = format!("{}: some events will be sent again", self.args.topic);
-        flushed.about(what)
+        flushed.about(what)?;
+        match unfinished {
+            0 => Ok(()),
+            count => {
+                let what = format!(
+                    "{count} receivers have not read all that was sent to them, which may be lost"
+                );
+                Err(Failure::new(Code::Timeout, &self.args.topic, what))
+            }
+        }
     }
 }
 

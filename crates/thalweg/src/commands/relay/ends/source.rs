@@ -1,17 +1,20 @@
 //! `thalweg relay source`: messages become events.
 
 use super::account::Account;
-use super::message::to_event;
+use super::message::{Received, to_event};
 use super::{End, LAST_FLUSH, LOOK};
 use crate::commands::relay::args::SourceArgs;
 use crate::failure::{About, Code, Failure};
 use client::{AtBudget, ClientError, Producer, ProducerOptions, PushFuture};
-use pushpull::{Message, Puller, Side};
+use pushpull::{Puller, Side, SocketOptions};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
+use wire::ErrorCode;
 
 /// How long an acknowledgement may take: a server that is away for longer leaves the outcome unknown.
 const ACK_WAIT: Duration = Duration::from_secs(24 * 3600);
+/// How long a topic that is full is left alone at least.
+const SHORTEST_WAIT: Duration = Duration::from_millis(10);
 /// Events that wait for their acknowledgement at most, however short.
 const WAITING_MAX: usize = 65_536;
 
@@ -25,7 +28,11 @@ pub fn run(args: &SourceArgs) -> Result<(), Failure> {
         ..ProducerOptions::default()
     });
     let producer = producer.about(&args.topic)?;
-    let socket = Puller::open(end.socket.clone()).about(endpoint.to_string())?;
+    let socket = Puller::open(SocketOptions {
+        message_bytes_max: u64::from(args.message) << 20,
+        ..end.socket.clone()
+    });
+    let socket = socket.about(endpoint.to_string())?;
     let account = Account::new(&args.end, "stored");
     account.began(endpoint, socket.address())?;
     let mut source = Source {
@@ -38,14 +45,23 @@ pub fn run(args: &SourceArgs) -> Result<(), Failure> {
         producer: &producer,
         socket,
         waiting: VecDeque::new(),
+        refused: Vec::new(),
+        again_at: Instant::now(),
         account,
         until: None,
     };
     let ran = source.run();
+    if ran.is_err() {
+        source.give_up()?;
+    }
     // A producer that is not closed waits for acknowledgements when it is dropped, as long as it takes.
     let closed = producer.close(Duration::ZERO);
     ran?;
-    closed.about(&args.topic)
+    match closed {
+        // Those that it refused were pushed again.
+        Err(error) if error.code() == Some(ErrorCode::TopicFull) => Ok(()),
+        closed => closed.about(&args.topic),
+    }
 }
 
 struct Source<'a> {
@@ -55,8 +71,12 @@ struct Source<'a> {
     socket: Puller,
     /// The longest first part that is metadata; none is without it.
     metadata_bytes_max: Option<usize>,
-    /// Events that are not acknowledged yet, with their lengths, in the order of their messages.
-    waiting: VecDeque<(PushFuture, u64)>,
+    /// Events that are not acknowledged yet, in the order of their messages.
+    waiting: VecDeque<(PushFuture, Received)>,
+    /// Events that the topic had no space for; nothing more is read until they are pushed again.
+    refused: Vec<Received>,
+    /// When they are.
+    again_at: Instant,
     account: Account,
     /// When it ends at the latest; known when the user wants an end.
     until: Option<Instant>,
@@ -66,22 +86,47 @@ impl Source<'_> {
     /// Stores messages until the user wants an end, and then what has come: senders keep what has not.
     fn run(&mut self) -> Result<(), Failure> {
         while !self.end.interrupt.is_asked() {
-            if let Some(message) = self.socket.pull(LOOK) {
-                self.store(message)?;
+            if !self.refused.is_empty() {
+                self.push_again()?;
+            } else if let Some(message) = self.socket.pull(LOOK) {
+                self.store(to_event(message, self.metadata_bytes_max))?;
             }
             self.look()?;
         }
         self.socket.stop();
         while let Some(message) = self.socket.pull(Duration::ZERO) {
-            self.store(message)?;
+            self.store(to_event(message, self.metadata_bytes_max))?;
         }
-        let flushed = self.producer.flush(self.left().unwrap_or(LAST_FLUSH));
-        self.settle()?;
-        self.account.tell_now(0)?;
-        let (count, topic) = (self.waiting.len(), &self.args.topic);
-        flushed.about(format!(
-            "{topic}: {count} messages that were read may not be stored"
-        ))
+        self.finish()?;
+        self.account.tell_now(0)
+    }
+
+    /// Waits until all is stored, or it is time to end.
+    fn finish(&mut self) -> Result<(), Failure> {
+        loop {
+            let left = self.left().unwrap_or(LAST_FLUSH);
+            let flushed = self.producer.flush(left);
+            self.settle()?;
+            match (self.waiting.is_empty(), self.refused.is_empty()) {
+                (true, true) => return Ok(()),
+                (_, false) if !left.is_zero() => self.push_again()?,
+                _ => {
+                    return flushed
+                        .about(&self.args.topic)
+                        .and_then(|()| self.too_late());
+                }
+            }
+        }
+    }
+
+    /// Counts what is lost when it cannot go on.
+    fn give_up(&mut self) -> Result<(), Failure> {
+        self.socket.stop();
+        while self.socket.pull(Duration::ZERO).is_some() {
+            self.account.lost += 1;
+        }
+        self.account.lost += (self.waiting.len() + self.refused.len()) as u64;
+        self.account.tell_now(0)
     }
 
     /// What is done between any two messages.
@@ -99,22 +144,33 @@ impl Source<'_> {
         Some(until.saturating_duration_since(Instant::now()))
     }
 
-    /// Gives a message to the producer, and waits where that is full.
-    fn store(&mut self, message: Message) -> Result<(), Failure> {
-        let received = to_event(message, self.metadata_bytes_max);
-        let headers = received.headers();
+    fn too_late(&self) -> Result<(), Failure> {
+        let what = "the server has not taken all that was read";
+        Err(Failure::new(Code::Timeout, &self.args.topic, what))
+    }
+
+    /// Gives an event to the producer, and waits where that is full.
+    fn store(&mut self, received: Received) -> Result<(), Failure> {
         loop {
             if self.waiting.len() < WAITING_MAX {
+                let headers = received.headers();
                 match self.producer.push(received.event(&headers)) {
                     Ok(future) => {
-                        self.waiting.push_back((future, received.bytes()));
+                        drop(headers);
+                        self.waiting.push_back((future, received));
                         return Ok(());
                     }
                     // What has failed for good is seen by what waits.
                     Err(ClientError::Budget(_) | ClientError::Timeout { .. }) => {}
                     // Of this message alone: another one may be what the topic takes.
-                    Err(ClientError::Invalid(why)) => return self.refuse(&why),
-                    Err(error) => return Err(error).about(&self.args.topic),
+                    Err(error @ ClientError::Invalid(_)) => {
+                        self.lose(&error);
+                        return Ok(());
+                    }
+                    Err(error) => {
+                        self.account.lost += 1;
+                        return Err(error).about(&self.args.topic);
+                    }
                 }
             } else if let Some((oldest, _)) = self.waiting.front() {
                 // Its outcome is taken below.
@@ -122,28 +178,58 @@ impl Source<'_> {
             }
             self.look()?;
             if self.left().is_some_and(|left| left.is_zero()) {
-                let what = "the server has not taken what was read, which is lost";
-                return Err(Failure::new(Code::Timeout, &self.args.topic, what));
+                self.account.lost += 1;
+                return self.too_late();
             }
         }
     }
 
-    fn refuse(&mut self, why: &str) -> Result<(), Failure> {
+    /// Pushes what the topic had no space for, when it may have some.
+    fn push_again(&mut self) -> Result<(), Failure> {
+        let wait = self.again_at.saturating_duration_since(Instant::now());
+        std::thread::sleep(wait.min(LOOK));
+        if Instant::now() >= self.again_at {
+            for received in std::mem::take(&mut self.refused) {
+                self.store(received)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that a message is lost, and goes on.
+    fn lose(&mut self, why: &ClientError) {
         self.account.lost += 1;
         let topic = &self.args.topic;
         let text = format!("{topic} refuses a message, which is lost: {why}");
         self.end.reports.line(&text);
-        Ok(())
     }
 
-    /// Counts what is acknowledged; an event that is not stored is the end.
+    /// Takes outcomes: counts what is stored, keeps what the topic has no space for, and ends where nothing else helps.
     fn settle(&mut self) -> Result<(), Failure> {
-        while let Some((future, bytes)) = self.waiting.front()
+        while let Some((future, _)) = self.waiting.front()
             && let Some(outcome) = future.try_get()
         {
-            outcome.about(&self.args.topic)?;
-            self.account.count(*bytes);
-            self.waiting.pop_front();
+            let Some((_, received)) = self.waiting.pop_front() else {
+                break;
+            };
+            match outcome {
+                Ok(_) => self.account.count(received.bytes()),
+                Err(ClientError::Server(reply)) if reply.code == ErrorCode::TopicFull => {
+                    let wait = Duration::from_millis(reply.retry_after_ms.into());
+                    self.again_at = Instant::now() + wait.max(SHORTEST_WAIT);
+                    if self.refused.is_empty() {
+                        let text =
+                            format!("{}: {reply}; nothing is read until then", self.args.topic);
+                        self.end.reports.line(&text);
+                    }
+                    self.refused.push(received);
+                }
+                Err(error) if error.code() == Some(ErrorCode::EventDropped) => self.lose(&error),
+                Err(error) => {
+                    self.account.lost += 1;
+                    return Err(error).about(&self.args.topic);
+                }
+            }
         }
         Ok(())
     }
