@@ -9,6 +9,8 @@ faults::faults! {
     LostWithLink,
     /// Count a message as sent when it is given.
     SentTooEarly,
+    /// Give messages to the connection that was free last.
+    LastIsFirst,
     /// Take messages without a bound while one connection does not take its own.
     AheadOfAll,
     /// Take a peer that pushes for one that pulls.

@@ -41,6 +41,8 @@ struct Shared {
     /// Guards what waits and what is done; held to take or to give a few messages.
     state: Mutex<State>,
     changed: Condvar,
+    /// A fault that is planted: those that come last are first.
+    is_reversed: bool,
 }
 
 #[derive(Default)]
@@ -111,7 +113,10 @@ impl Shared {
         protocol: Protocol,
         stream: &mut Stream,
     ) -> io::Result<Option<Portion>> {
-        self.state().free.push_back(id);
+        match self.is_reversed {
+            true => self.state().free.push_front(id),
+            false => self.state().free.push_back(id),
+        }
         let next = self.wait_for_turn(id, protocol, stream);
         self.state().free.retain(|free| *free != id);
         // The next one is first now.
@@ -200,6 +205,7 @@ impl Pusher {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             changed: Condvar::new(),
+            is_reversed: planted(Fault::LastIsFirst),
         });
         let (protocol, bytes_max) = (options.protocol, options.held_bytes_max);
         let reports = options.reports.clone();
