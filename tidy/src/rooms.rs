@@ -68,6 +68,11 @@ const RULES: &[Rule] = &[
         because: "who may do what is read in one sitting, and is the same wherever it is asked",
     },
     Rule {
+        room: "issuers",
+        imports: &["access", "memory", "faults"],
+        because: "credentials of others become identities of ours, for a server and for a gateway alike",
+    },
+    Rule {
         room: "log",
         imports: &["wire", "memory"],
         because: "storage knows nothing of who asks for it, so that every fault can be played against it",
@@ -95,8 +100,8 @@ const RULES: &[Rule] = &[
     Rule {
         room: "server",
         imports: &[
-            "wire", "memory", "topic", "access", "net", "fabric", "plugin", "log", "broker",
-            "cluster", "kafka", "amqp",
+            "wire", "memory", "topic", "access", "issuers", "net", "fabric", "plugin", "log",
+            "broker", "cluster", "kafka", "amqp",
         ],
         because: "the server executes the node; a client inside it would hide a loop",
     },
@@ -152,7 +157,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         room: "gateway",
-        imports: &["wire", "net", "access", "faults"],
+        imports: &["wire", "net", "access", "issuers", "faults"],
         because: "it starts servers as processes and passes bytes; it must not hold a node of its own",
     },
     Rule {

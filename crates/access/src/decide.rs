@@ -215,7 +215,15 @@ fn asked(verb: Verb, name: Name<'_>) -> String {
 }
 
 fn remedy(identity: &Identity, verb: Verb, name: Name<'_>, missing: &Missing) -> String {
+    let issued = identity.issued();
     match missing {
+        Missing::Expired(_) if issued.is_some() => {
+            "put a newer one of the same issuer in its place".into()
+        }
+        Missing::Project(_) | Missing::Topics(_) | Missing::Verbs(_) if issued.is_some() => {
+            "what it is good for is said by the server's access/issuers.json: ask the operator"
+                .into()
+        }
         Missing::NotYet(_) => "use it then, or ask who made it for one that begins earlier".into(),
         Missing::Expired(_) if identity.certificate_name().is_some() => {
             "what is over cannot be renewed: pair anew, with `thalweg pair offer` at the server and \

@@ -49,7 +49,7 @@ impl Identity {
                 let early = CERTIFICATE_EARLY.as_nanos() as u64;
                 Some(UnixTime(begins.max()?.0.saturating_add(early)))
             }
-            Kind::Token => None,
+            Kind::Token | Kind::Issued(_) => None,
         }
     }
 
@@ -57,8 +57,13 @@ impl Identity {
     pub fn certificate_name(&self) -> Option<&str> {
         match self.credential.as_ref()?.kind() {
             Kind::Certificate(name) => Some(name),
-            Kind::Token => None,
+            Kind::Token | Kind::Issued(_) => None,
         }
+    }
+
+    /// Who vouches for them, if that is not this server.
+    pub fn issued(&self) -> Option<&Issued> {
+        self.credential.as_ref()?.issued()
     }
 
     /// Whether another identity may do the same at any time at which both are good: it is taken
@@ -81,6 +86,7 @@ impl Identity {
         };
         self.subject == other.subject
             && self.certificate_name() == other.certificate_name()
+            && self.issued() == other.issued()
             && self.origin == other.origin
             && rights(self) == rights(other)
     }
@@ -134,6 +140,8 @@ pub enum Kind {
     Token,
     /// A certificate, of this name in its project.
     Certificate(String),
+    /// What another issuer vouches for.
+    Issued(Box<Issued>),
 }
 
 impl Kind {
@@ -142,7 +150,35 @@ impl Kind {
         match self {
             Self::Token => "token",
             Self::Certificate(_) => "certificate",
+            Self::Issued(_) => "credential",
         }
+    }
+}
+
+/// Somebody whom another one than this server vouches for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Issued {
+    /// Who vouches for them.
+    pub issuer: String,
+    /// What they are called there.
+    pub subject: String,
+}
+
+impl Issued {
+    /// The id of all that they present, and of this one thing: either can be revoked. `presented` is
+    /// nothing of which another form means the same.
+    pub fn ids(&self, presented: &[u8]) -> Vec<TokenId> {
+        let who = [self.issuer.as_bytes(), self.subject.as_bytes()];
+        vec![
+            TokenId::of_parts(&who),
+            TokenId::of_parts(&[who[0], who[1], presented]),
+        ]
+    }
+}
+
+impl fmt::Display for Issued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of {:?}", self.subject, self.issuer)
     }
 }
 
@@ -156,10 +192,6 @@ pub struct Credential {
 }
 
 impl Credential {
-    pub(crate) fn new(ids: Vec<TokenId>, limits: Vec<Limits>) -> Self {
-        Self::of_kind(Kind::Token, ids, limits)
-    }
-
     pub(crate) fn of_kind(kind: Kind, ids: Vec<TokenId>, limits: Vec<Limits>) -> Self {
         let expires = limits.iter().filter_map(|limits| limits.expires).min();
         Self {
@@ -173,6 +205,14 @@ impl Credential {
     /// What it is.
     pub fn kind(&self) -> &Kind {
         &self.kind
+    }
+
+    /// Who vouches for its holder, if that is not this server.
+    pub fn issued(&self) -> Option<&Issued> {
+        match &self.kind {
+            Kind::Issued(issued) => Some(issued),
+            Kind::Token | Kind::Certificate(_) => None,
+        }
     }
 
     /// Its own id.
@@ -214,6 +254,9 @@ impl fmt::Display for Credential {
             // All certificates of its key are revoked by this one.
             let key = self.ids.first().copied();
             return write!(f, "certificate {name:?} ({})", key.unwrap_or(self.id()));
+        }
+        if let Some(issued) = self.issued() {
+            return write!(f, "a credential of {issued} ({})", self.id());
         }
         write!(f, "token {}", self.id())?;
         self.note().map_or(Ok(()), |note| write!(f, " ({note:?})"))

@@ -41,7 +41,7 @@ pub use code::{
 };
 pub use decide::{Decision, Denied, Missing, decide};
 pub use grant::{Grant, Grants, Realm, Who};
-pub use identity::{Credential, Identity, Kind, Origin, Subject};
+pub use identity::{Credential, Identity, Issued, Kind, Origin, Subject};
 pub use key::{IssuerKey, PublicKey, SEED_BYTES, Seed};
 pub use limits::{LIST_MAX, Limits, NOTE_BYTES_MAX};
 pub use name::{Name, check_project};

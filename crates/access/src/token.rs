@@ -8,7 +8,7 @@
 
 use crate::faults::{Fault, planted};
 use crate::grant::Grants;
-use crate::identity::{Credential, Identity, Origin, Subject};
+use crate::identity::{Credential, Identity, Issued, Kind, Origin, Subject};
 use crate::key::{IssuerKey, PublicKey, SEED_BYTES, SIGNATURE_BYTES, Seed};
 use crate::limits::Limits;
 use base64::Engine;
@@ -32,11 +32,27 @@ pub const TEXT_PREFIX: &str = "thalweg-token-1:";
 const TEXT_BYTES_MAX: usize = TEXT_PREFIX.len() + TOKEN_BYTES_MAX.div_ceil(3) * 4;
 /// What is signed begins with this, so that no signature of another use counts.
 const CONTEXT: &[u8] = b"thalweg token block";
+/// As [`CONTEXT`], for ids of what others have issued.
+const ISSUED_CONTEXT: &[u8] = b"thalweg issued credential";
 const WHAT: &str = "token";
 
 /// Names a block of a token, and so all tokens that were made from it: what is revoked.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenId(pub u128);
+
+impl TokenId {
+    /// Names what is known by these parts, and by no others.
+    pub(crate) fn of_parts(parts: &[&[u8]]) -> Self {
+        let mut all = ISSUED_CONTEXT.to_vec();
+        for part in parts {
+            all.extend((part.len() as u64).to_le_bytes());
+            all.extend(*part);
+        }
+        let hash = digest(&SHA256, &all);
+        let first = hash.as_ref()[..16].try_into();
+        Self(u128::from_be_bytes(first.expect("16 bytes are taken")))
+    }
+}
 
 impl fmt::Display for TokenId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -410,6 +426,7 @@ impl Token {
             project: self.project().to_owned(),
             ids,
             limits: self.limits().cloned().collect(),
+            issued: None,
         })
     }
 
@@ -419,6 +436,7 @@ impl Token {
             project: self.project().to_owned(),
             ids: self.ids(),
             limits: self.limits().cloned().collect(),
+            issued: None,
         }
     }
 }
@@ -442,15 +460,35 @@ fn block(from: &mut Reader<'_>) -> Result<Block, TokenError> {
     })
 }
 
-/// What is left of a token that counts: no secret.
+/// What is left of a token that counts, or of what another issuer vouches for: no secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
     project: String,
     ids: Vec<TokenId>,
     limits: Vec<Limits>,
+    issued: Option<Issued>,
 }
 
 impl Verified {
+    /// Somebody whom another issuer vouches for, by something that was verified, within these limits.
+    /// `presented` names it: see [`Issued::ids`].
+    ///
+    /// # Errors
+    /// If the limits cannot be right, or are for no project or without an end.
+    pub fn of_issuer(issued: Issued, limits: Limits, presented: &[u8]) -> Result<Self, String> {
+        limits.check()?;
+        let project = limits.project.clone().ok_or("it is for no project")?;
+        if limits.verbs.is_none() || limits.topics.is_none() || limits.expires.is_none() {
+            return Err("it is without a limit to verbs, topics or time".to_owned());
+        }
+        Ok(Self {
+            project,
+            ids: issued.ids(presented),
+            limits: vec![limits],
+            issued: Some(issued),
+        })
+    }
+
     /// The project that it is for.
     pub fn project(&self) -> &str {
         &self.project
@@ -468,9 +506,11 @@ impl Verified {
 
     /// Who presents it, there, where these grants are.
     pub fn identity(self, origin: Origin, grants: Arc<Grants>) -> Identity {
+        let issued = self.issued.map(|issued| Kind::Issued(Box::new(issued)));
+        let kind = issued.unwrap_or(Kind::Token);
         Identity {
             subject: Subject::Member(self.project),
-            credential: Some(Credential::new(self.ids, self.limits)),
+            credential: Some(Credential::of_kind(kind, self.ids, self.limits)),
             origin,
             grants,
         }

@@ -1,26 +1,23 @@
-//! Tokens of the site: a command says who their holders are.
+//! Tokens of the site: a command says who their holders are. The command is [`issuers::Introspection`]'s, as that of
+//! servers is.
 
 use crate::report::{RareLine, Report};
-use ring::digest::{SHA256, digest};
-use serde_json::Value;
-use std::collections::HashMap;
-use std::process::Stdio;
-use std::sync::Mutex;
+use issuers::{Claims, Failure, TIMEOUT};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::Command;
 use tokio::sync::Semaphore;
 
-/// How long an answer counts.
-const KEPT: Duration = Duration::from_secs(60);
-/// Answers that are kept.
-const KEPT_MAX: usize = 1024;
 /// Commands that run at once.
 const AT_ONCE: usize = 4;
-/// How long a command may take, with the wait for its turn.
-const TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest answer.
-const ANSWER_BYTES_MAX: u64 = 64 << 10;
+
+/// How much later than that an answer may be.
+const LATE: Duration = Duration::from_secs(2);
+
+impl Drop for Introspection {
+    fn drop(&mut self) {
+        self.asked.end();
+    }
+}
 
 /// Who the holder of a token of the site is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,123 +30,71 @@ pub struct Holder {
     pub expires: Option<String>,
 }
 
-/// Until when an answer counts, and who the holder is, if the token is one.
-type Said = (Instant, Option<Holder>);
-
 /// The command, and what it has said.
 #[derive(Debug)]
 pub struct Introspection {
-    command: Vec<String>,
+    asked: Arc<issuers::Introspection>,
     report: Report,
     failing: RareLine,
-    turns: Semaphore,
-    /// By the hash of the token. Locked for a look.
-    known: Mutex<HashMap<[u8; 32], Said>>,
+    turns: Arc<Semaphore>,
 }
 
 impl Introspection {
-    /// By this command: it reads the token on its standard input, and prints JSON: `{"active": true, "project": …,
-    /// "username": …, "expires": …}`, or what S3M answers, `{"token": {"project": …, "username": …,
-    /// "plannedExpiration": …}}`.
+    /// By this command, of which `project`, `username` or `sub`, and `expires` or `plannedExpiration` are taken.
     pub fn new(command: Vec<String>, report: Report) -> Self {
         Self {
-            command,
+            asked: Arc::new(issuers::Introspection::new(command)),
             report,
             failing: RareLine::default(),
-            turns: Semaphore::new(AT_ONCE),
-            known: Mutex::default(),
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
         }
     }
 
     /// Who the holder of a token is, if it is one.
     pub async fn holder(&self, token: &str) -> Option<Holder> {
-        let hash = digest(&SHA256, token.as_bytes());
-        let hash: [u8; 32] = hash.as_ref().try_into().expect("SHA-256 has 32 bytes");
-        let now = Instant::now();
-        let known = self
-            .known
-            .lock()
-            .expect("no holder panics")
-            .get(&hash)
-            .cloned();
-        if let Some((until, holder)) = known
-            && now < until
-        {
-            return holder;
-        }
-        let asked = tokio::time::timeout(TIMEOUT, self.ask(token)).await;
-        let said = asked.unwrap_or_else(|_| Err(format!("no answer in {} s", TIMEOUT.as_secs())));
-        let holder = match said {
-            Ok(holder) => holder,
+        let said = match self.asked.answered(token) {
+            Some(claims) => Ok(claims),
+            None => self.ask(token).await,
+        };
+        match said {
+            Ok(claims) => claims.as_ref().and_then(holder),
             Err(why) => {
                 // An outage of the site's service is not remembered.
-                let text = || format!("introspection by {}: {why}", self.command[0]);
+                let text = || format!("introspection by {}: {why}", self.asked.command()[0]);
                 self.failing.write(&self.report, text);
-                return None;
+                None
             }
-        };
-        let mut known = self.known.lock().expect("no holder panics");
-        if known.len() >= KEPT_MAX {
-            known.retain(|_, (until, _)| now < *until);
         }
-        if known.len() < KEPT_MAX {
-            known.insert(hash, (now + KEPT, holder.clone()));
-        }
-        holder
     }
 
     /// Forgets what was said of a token.
     pub fn forget(&self, token: &str) {
-        let hash = digest(&SHA256, token.as_bytes());
-        let hash: [u8; 32] = hash.as_ref().try_into().expect("SHA-256 has 32 bytes");
-        self.known.lock().expect("no holder panics").remove(&hash);
+        self.asked.forget(token);
     }
 
-    async fn ask(&self, token: &str) -> Result<Option<Holder>, String> {
-        let words = |error: std::io::Error| error.to_string();
-        let _turn = self
-            .turns
-            .acquire()
-            .await
-            .map_err(|error| error.to_string())?;
-        let mut command = Command::new(&self.command[0]);
-        command.args(&self.command[1..]).kill_on_drop(true);
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let mut child = command.spawn().map_err(words)?;
-        let mut stdin = child.stdin.take().expect("it was asked for");
-        let stdout = child.stdout.take().expect("it was asked for");
-        // Who does not read it fails in another way.
-        let _ = stdin.write_all(format!("{token}\n").as_bytes()).await;
-        drop(stdin);
-        let mut text = String::new();
-        let read = stdout
-            .take(ANSWER_BYTES_MAX)
-            .read_to_string(&mut text)
-            .await;
-        read.map_err(words)?;
-        let status = child.wait().await.map_err(words)?;
-        match status.success() {
-            true => Ok(parse(&text)),
-            false => Err(status.to_string()),
-        }
+    async fn ask(&self, token: &str) -> Result<Option<Claims>, Failure> {
+        let deadline = Instant::now() + TIMEOUT;
+        let failed = |why: String| Failure(why);
+        let turn = self.turns.clone().acquire_owned();
+        let turn = tokio::time::timeout(TIMEOUT, turn).await;
+        let turn = turn.map_err(|_| failed("too many others are asked about".to_owned()))?;
+        let turn = turn.map_err(|error| failed(error.to_string()))?;
+        let (asked, token) = (self.asked.clone(), token.to_owned());
+        let answer = tokio::task::spawn_blocking(move || {
+            // Held until the command has ended, whoever still waits for its answer.
+            let _turn = turn;
+            asked.ask(&token, deadline)
+        });
+        let answer = tokio::time::timeout(TIMEOUT + LATE, answer).await;
+        let answer = answer.map_err(|_| failed("there is no answer in time".to_owned()))?;
+        answer.unwrap_or_else(|error| Err(failed(error.to_string())))
     }
 }
 
-/// Who somebody is, as an answer has it; none if it says that the token is none.
-fn parse(text: &str) -> Option<Holder> {
-    let value: Value = serde_json::from_str(text).ok()?;
-    let about = value.get("token").unwrap_or(&value);
-    if about
-        .get("active")
-        .is_some_and(|active| active != &Value::Bool(true))
-    {
-        return None;
-    }
+/// Who somebody is, as an answer has it.
+fn holder(claims: &Claims) -> Option<Holder> {
     let text = |keys: &[&str]| {
-        let found = keys.iter().find_map(|key| about.get(key)?.as_str());
+        let found = keys.iter().find_map(|key| claims.get(*key)?.as_str());
         found.filter(|text| !text.is_empty()).map(str::to_owned)
     };
     let project = text(&["project"])?;
