@@ -140,6 +140,7 @@ pub(crate) fn who(identity: &Identity, address: &str) -> Map<String, Value> {
         Proof::Token => "token of the server",
         Proof::AccessToken => "token of a project",
         Proof::Certificate => "certificate",
+        Proof::Issued => "credential of another issuer",
     };
     let mut fields = from(address);
     let mut put = |name: &str, value: Value| {
@@ -151,6 +152,10 @@ pub(crate) fn who(identity: &Identity, address: &str) -> Map<String, Value> {
     put("session", format!("{:032x}", identity.session.0).into());
     if let Some(credential) = &identity.access.credential {
         put(credential.kind().word(), ids(credential.ids()));
+        if let Some(issued) = credential.issued() {
+            put("issuer", text(&issued.issuer));
+            put("subject", text(&issued.subject));
+        }
         let expires = credential.expires().map(|expires| expires.to_string());
         put("expires", json!(expires));
     }
@@ -196,6 +201,12 @@ pub(crate) fn rules(rules: &Rules) -> Map<String, Value> {
     fields.insert("grants".to_owned(), grants.into());
     fields.insert("quotas".to_owned(), named.into());
     fields
+}
+
+/// Whose credentials are taken besides.
+pub(crate) fn others(names: &[String]) -> Map<String, Value> {
+    let names = names.iter().take(LISTED_MAX).map(|name| text(name));
+    one("others", names.collect::<Vec<Value>>().into())
 }
 
 fn ids(ids: &[TokenId]) -> Value {

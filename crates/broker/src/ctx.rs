@@ -8,7 +8,8 @@ use crate::effects::{Effect, Effects};
 use crate::faults::Fault;
 use crate::flow::Flow;
 use crate::ids::{
-    Bulk, JobId, LinkId, Now, OWN_LINK, Purpose, RequestId, SharedId, StorageId, TransferId,
+    Bulk, JobId, LinkId, Now, OWN_LINK, Purpose, RequestId, SessionJob, SharedId, StorageId,
+    TransferId,
 };
 use crate::io::{Job, Output};
 use crate::options::NodeOptions;
@@ -100,10 +101,18 @@ impl Ctx {
     }
 
     /// Has a blocking job done elsewhere.
-    pub fn start_job(&mut self, purpose: Purpose, work: Job) {
+    pub fn start_job(&mut self, purpose: Purpose, work: Job) -> JobId {
         let job = JobId(self.next_id());
         self.jobs.insert(job, purpose);
         self.outputs.push_back(Output::Job { job, work });
+        job
+    }
+
+    /// Whether something is still done that a node that ends waits for: a look at a stranger is not.
+    pub fn has_jobs(&self) -> bool {
+        let is_look =
+            |purpose: &Purpose| matches!(purpose, Purpose::Session(SessionJob::Examine(_)));
+        !self.jobs.values().all(is_look)
     }
 
     /// A warning for the operator. The caller's place in the code is the kind of line that it is.

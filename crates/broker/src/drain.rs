@@ -59,7 +59,7 @@ impl Draining<'_> {
             }
             Drain::ClosingPartitions
                 if self.partitions.is_empty()
-                    && self.ctx.jobs.is_empty()
+                    && !self.ctx.has_jobs()
                     && self.coordinator.commands.log().is_idle() =>
             {
                 *self.stage = Drain::ClosingInternal;
@@ -70,7 +70,7 @@ impl Draining<'_> {
             // Noted when it is closed: before that a power loss may take what was only written.
             Drain::ClosingInternal
                 if self.coordinator.commands.log().is_closed()
-                    && self.ctx.jobs.is_empty()
+                    && !self.ctx.has_jobs()
                     && !self.start.keep(self.coordinator.commands.log(), self.ctx) =>
             {
                 *self.stage = Drain::Done;

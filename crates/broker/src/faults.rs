@@ -21,6 +21,14 @@ pub enum Fault {
     SessionTaken,
     /// Give a member nothing before a part of its prefetch is free.
     NoTopUp,
+    /// Let in whom issuers vouched for that are not believed any more.
+    OutdatedIssuers,
+    /// Let looks at credentials keep their places when their clients are gone.
+    GoneKeepPlaces,
+    /// Let strangers from one address have all places of looks.
+    OneTakesAll,
+    /// Refuse for good a renewal that could not be looked at.
+    LaterIsRefused,
     /// Hold nobody to a quota.
     NoQuota,
     /// Let a batch that is stored hold memory that others need while its answer waits for a rate.

@@ -38,6 +38,8 @@ pub enum Proof {
     AccessToken,
     /// It has the key of a certificate.
     Certificate,
+    /// It has what another issuer has made.
+    Issued,
 }
 
 /// What a request needs to be allowed.

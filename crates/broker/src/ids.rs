@@ -88,6 +88,14 @@ pub(crate) enum Purpose {
     KeepTopic(TopicId),
     /// How far table and ledger came.
     KeepStart,
+    /// Something of the sessions'.
+    Session(SessionJob),
+}
+
+/// What a blocking job of the sessions is for.
+pub(crate) enum SessionJob {
     /// Which tokens for one session were presented.
     KeepUsed,
+    /// Who the client of a connection is.
+    Examine(LinkId),
 }

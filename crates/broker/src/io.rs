@@ -2,6 +2,7 @@
 
 use crate::answer::ClientOutput;
 use crate::audit::AuditRecord;
+use crate::examine::{Awaited, Examiner, Look, Presented};
 use crate::identity::Identity;
 use crate::ids::{JobId, LinkId, StorageId};
 use crate::report::Line;
@@ -86,14 +87,31 @@ pub enum Input {
     JobDone { job: JobId, result: JobResult },
     /// What there is of bytes where the data directory lies, looked at now and then.
     FileSystem(FileSystemSpace),
-    /// Whose tokens of projects are taken, and which are not, has changed.
-    Trust(Arc<access::Trust>),
-    /// Who may do what, and how much, has changed.
-    Rules(Arc<access::Rules>),
+    /// Whom the node believes, or what they may do, has changed.
+    Access(AccessChange),
     /// Time has passed, or nothing else: a timer may be due.
     Timer,
     /// The operator wants the node to end: finish what was taken, refuse the rest.
     Drain,
+}
+
+/// Something has changed of whom a node believes, or of what they may do.
+pub enum AccessChange {
+    /// Whose tokens of projects are taken, and which are not.
+    Trust(Arc<access::Trust>),
+    /// Who may do what, and how much.
+    Rules(Arc<access::Rules>),
+    /// Whose credentials are taken besides, which the node's examiner knows by now.
+    Issuers(IssuersChange),
+}
+
+/// Whose credentials are taken besides the server's own has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssuersChange {
+    /// All that are known.
+    pub known: Vec<String>,
+    /// Those that were known, and for whose credentials something is not so any more.
+    pub changed: Vec<String>,
 }
 
 /// Work that blocks, in an [`Output::Job`].
@@ -116,6 +134,14 @@ pub enum Job {
         /// What it is to hold; `None` removes it.
         bytes: Option<Vec<u8>>,
     },
+    /// Finds out who a client is. It must not hold up other jobs, nor a look of another kind. What nobody awaits any
+    /// more may have any result, but is to have one.
+    Examine {
+        by: Arc<dyn Examiner>,
+        presented: Presented,
+        look: Look,
+        awaited: Awaited,
+    },
 }
 
 impl Job {
@@ -127,6 +153,10 @@ impl Job {
             Self::Keep { disk, path, bytes } => {
                 JobResult::Kept(crate::small_file::keep(disk.as_ref(), &path, bytes))
             }
+            Self::Examine { by, presented, .. } => JobResult::Examined(Box::new(Examined {
+                result: by.examine(&presented),
+                presented,
+            })),
         }
     }
 }
@@ -139,6 +169,16 @@ pub enum JobResult {
     Removed(Result<(), StorageError>),
     /// Whether the file is as it was to be.
     Kept(Result<(), DiskError>),
+    /// Who a client is.
+    Examined(Box<Examined>),
+}
+
+/// What was found of what a client presented.
+pub struct Examined {
+    /// What it was.
+    pub presented: Presented,
+    /// Who that makes it, or why it does not count.
+    pub result: Result<access::Verified, wire::ErrorReply>,
 }
 
 /// Something to do for the executor.

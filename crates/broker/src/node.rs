@@ -158,8 +158,7 @@ impl Node {
                     self.ctx.report(line);
                 }
             }
-            Input::Trust(trust) => self.sessions.set_trust(trust, &mut self.ctx),
-            Input::Rules(rules) => self.sessions.set_rules(rules, &mut self.ctx),
+            Input::Access(change) => self.sessions.access_changed(change, &mut self.ctx),
             Input::Timer => {
                 self.catch_up();
                 self.advance_status();
@@ -589,8 +588,9 @@ impl Node {
                     coordinator.topic_file_kept(topic, result, around);
                 });
             }
-            (Some(Purpose::KeepUsed), JobResult::Kept(result)) => {
-                self.sessions.used_kept(result, &mut self.ctx);
+            (Some(Purpose::Session(what)), result) => {
+                let again = self.sessions.job_done(what, job, result, &mut self.ctx);
+                again.into_iter().for_each(|link| self.deliver_again(link));
             }
             (Some(Purpose::KeepStart), JobResult::Kept(Err(error))) => {
                 self.ctx

@@ -1,6 +1,7 @@
 //! What a node is opened with, and what its start found.
 
 use crate::certificates::ClientCertificates;
+use crate::examine::{Examiner, NoOthers};
 use log::{Disk, DiskError, OpenPartition, Recovery, Storage, StorageError, StorageKind};
 use std::fmt;
 use std::path::PathBuf;
@@ -53,6 +54,8 @@ pub struct NodeOptions {
     pub certificates: Option<ClientCertificates>,
     /// Who may do what, and how much.
     pub rules: Arc<access::Rules>,
+    /// Looks at credentials of others.
+    pub examiner: Arc<dyn Examiner>,
     /// The user whose processes need no token where the kernel vouches for them.
     pub owner_uid: Option<u32>,
     /// Identity of this boot of the machine.
@@ -90,6 +93,7 @@ impl NodeOptions {
             trust: Arc::default(),
             certificates: None,
             rules: Arc::default(),
+            examiner: Arc::new(NoOthers),
             owner_uid: None,
             boot_id: String::new(),
             server_version: String::new(),

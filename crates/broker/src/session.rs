@@ -15,6 +15,7 @@ mod decode;
 mod deferred;
 mod delayed;
 mod encode;
+mod examined;
 mod hello;
 mod offers;
 mod origin;
@@ -22,6 +23,7 @@ mod pairing;
 mod quotas;
 mod request;
 mod used;
+mod waiting;
 
 pub(crate) use connection::{Session, Stage};
 pub(crate) use request::{OpenRequest, Work};
@@ -52,6 +54,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
+use waiting::{Admission, Stranger, UnderWay, Waiting};
 use wire::batch::Verify;
 use wire::codec::Reader;
 use wire::frame::{FrameKind, HEARTBEAT_ANSWER, REQUEST_QUIET};
@@ -92,18 +95,11 @@ pub(crate) struct Sessions {
     delayed: Delayed,
     is_draining: bool,
     trusted: Trusted,
-    /// Clients that are let in once it is durable that they have used their tokens.
-    admissions: BTreeMap<LinkId, Admission>,
     /// Codes for pairing that nobody has used yet.
     offers: Offers,
-}
-
-/// A client that has proved who it is, and is to be welcomed.
-struct Admission {
-    identity: Identity,
-    /// Of its Hello.
-    id: u64,
-    features: u64,
+    /// Clients that have said who they are, and wait to be let in.
+    admissions: BTreeMap<LinkId, Waiting>,
+    under_way: UnderWay,
 }
 
 impl Sessions {
@@ -287,7 +283,7 @@ impl Sessions {
 
     /// A connection is gone. What other objects keep for it is theirs to forget.
     pub fn link_down(&mut self, link: LinkId, ctx: &mut Ctx) -> Option<Session> {
-        self.admissions.remove(&link);
+        self.wait_no_more(link, ctx);
         let session = self.links.remove(&link)?;
         if let Some(identity) = session.identity()
             && self.latest.get(&identity.session) == Some(&link)
@@ -506,11 +502,19 @@ impl Sessions {
             return self.pair(link, message.id, &hello.proof, ctx);
         }
         let features = (hello.features_required | hello.features_optional) & FEATURES;
+        if hello.mechanism == ISSUED {
+            let id = message.id;
+            let stranger = Stranger {
+                hello,
+                id,
+                features,
+            };
+            return self.examine(link, stranger, ctx);
+        }
         let peer = self.links.get(&link).map(|session| session.peer.clone());
         let peer = peer.unwrap_or_default();
         let proved = self.trusted.authenticate(hello, &peer, ctx)?;
-        self.refuse_stranger(&proved.identity, ctx)?;
-        self.refuse_connection(&proved.identity, ctx)?;
+        self.refuse_admission(&proved.identity, ctx)?;
         let waits = self.trusted.remember(link, &proved, ctx);
         let admission = Admission {
             identity: proved.identity,
@@ -519,11 +523,18 @@ impl Sessions {
         };
         match waits {
             true => {
-                self.admissions.insert(link, admission);
+                let waiting = Waiting::Used(Box::new(admission));
+                self.admissions.insert(link, waiting);
             }
             false => self.welcome(link, admission, ctx),
         }
         Ok(())
+    }
+
+    /// Why somebody who has proved who they are is not let in all the same.
+    fn refuse_admission(&self, identity: &Identity, ctx: &Ctx) -> Result<(), Refused> {
+        self.refuse_stranger(identity, ctx)?;
+        self.refuse_connection(identity, ctx)
     }
 
     /// A session belongs to those it was begun by: its id is in what a client asks others, and is no
@@ -533,7 +544,9 @@ impl Sessions {
         let older = older.and_then(|link| self.links.get(link)?.identity());
         let holder = |one: &Identity| {
             let name = one.access.certificate_name().map(str::to_owned);
-            (one.access.subject.clone(), one.namespace.clone(), name)
+            let issued = one.access.issued().cloned();
+            let subject = one.access.subject.clone();
+            (subject, one.namespace.clone(), name, issued)
         };
         let is_stranger = older.is_some_and(|older| holder(older) != holder(identity));
         if !is_stranger || ctx.planted(Fault::SessionTaken) {
@@ -591,33 +604,15 @@ impl Sessions {
         let Stage::Open(identity) = &mut session.stage else {
             return Ok(None);
         };
-        let renewed = self.trusted.renew(identity, &asked, &session.peer, ctx);
-        let mut goes_on = false;
-        if renewed.is_ok() {
-            ctx.paces
-                .bind(link, rates(identity, ctx), ctx.now.monotonic);
-            session.expiry = Expiry::default();
-            goes_on = ctx.paused.end(link, Pause::Expired);
-        }
-        let said = match renewed {
-            Ok(issued) => {
-                self.audit_of(link, Audited::Renew, "", ctx);
-                Said {
-                    issued,
-                    ..Said::default()
-                }
-            }
-            Err(error) => {
-                self.audit_of(link, Audited::Refuse, &error.message, ctx);
-                Said {
-                    refused: error.message,
-                    ..Said::default()
-                }
-            }
+        let renewed = match asked.mechanism == ISSUED {
+            true => match self.examine_renewal(link, asked.proof, ctx) {
+                // Its answer comes later.
+                Ok(()) => return Ok(None),
+                Err(error) => return Ok(self.renewed_by_others(link, Err(error), ctx)),
+            },
+            false => self.trusted.renew(identity, &asked, &session.peer, ctx),
         };
-        self.say_how_long(link, said, ctx);
-        self.arm(link, ctx);
-        Ok(goes_on.then_some(Asked::Deliveries))
+        Ok(self.renewed(link, renewed, ctx))
     }
 
     /// Says how long the credential of a connection is good.
@@ -833,7 +828,7 @@ impl Sessions {
     }
 
     pub fn close(&mut self, link: LinkId, reason: String, ctx: &mut Ctx) {
-        self.admissions.remove(&link);
+        self.wait_no_more(link, ctx);
         if let Some(session) = self.links.get_mut(&link) {
             // Who it was is not known any more when the connection is gone.
             if let Some(identity) = session.identity()
@@ -946,7 +941,14 @@ impl Sessions {
         match session.stage {
             Stage::Closing => return,
             Stage::New if now >= session.since + limits.hello_timeout => {
-                let error = refuse(ErrorCode::DeadlinePassed, "no Hello came in time");
+                let why = match self.admissions.contains_key(&link) {
+                    true => "what it presents could not be looked at in time",
+                    false => "no Hello came in time",
+                };
+                let error = ErrorReply {
+                    retryable: true,
+                    ..refuse(ErrorCode::DeadlinePassed, why)
+                };
                 self.end(link, 0, error, ctx);
                 return;
             }

@@ -16,6 +16,7 @@ mod group_storm;
 mod groups;
 mod hostile;
 mod internal;
+mod issued;
 mod later_version;
 mod latest;
 mod line;

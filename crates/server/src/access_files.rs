@@ -3,32 +3,40 @@
 
 use crate::durable_file::{self, make_private, read_if_there};
 use crate::error::ServerError;
+use crate::examiner::Others;
 use crate::group_file::hex;
+use crate::key_files::KeyFiles;
 use crate::rules_file;
 use crate::server_log::ServerLog;
 use access::{IssuerKey, PublicKey, Rules, SEED_BYTES, Seed, TokenId, Trust};
 use broker::Line;
 use broker::node::Input;
+use broker::{AccessChange, IssuersChange};
+use issuers::{Issuers, KeysFound, KnownKeys};
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 const DIRECTORY: &str = "access";
 const ISSUER_FILE: &str = "issuer";
 const REVOKED_FILE: &str = "revoked";
 const RULES_FILE: &str = "rules.json";
+const ISSUERS_FILE: &str = "issuers.json";
 
 /// The files that say whom a server believes.
 #[derive(Debug, Clone)]
 pub struct AccessFiles {
     data: PathBuf,
     path: PathBuf,
+    key_files: KeyFiles,
 }
 
 /// What a look at the files found.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Found {
     /// Whose tokens are taken, if that can be known.
     trust: Option<Trust>,
@@ -36,6 +44,10 @@ pub struct Found {
     rules: Option<Rules>,
     /// Files that are there, of those without which more is allowed.
     there: Vec<&'static str>,
+    /// Whose credentials are taken besides, if that can be known.
+    issuers: Option<Issuers>,
+    /// What there is of their keys.
+    keys: BTreeMap<PathBuf, KeysFound>,
     /// What an operator should know.
     strange: Vec<String>,
 }
@@ -64,6 +76,8 @@ impl Found {
 pub struct Believed {
     files: AccessFiles,
     found: Found,
+    keys: KnownKeys,
+    others: Arc<Others>,
 }
 
 impl Believed {
@@ -73,11 +87,15 @@ impl Believed {
             trust: None,
             rules: None,
             there: Vec::new(),
+            issuers: None,
+            keys: BTreeMap::new(),
             strange: Vec::new(),
         };
         let mut believed = Self {
             files: files.clone(),
             found: nobody,
+            keys: KnownKeys::default(),
+            others: Arc::default(),
         };
         believed.changed(files.look(), log);
         if believed.found.rules.is_none() {
@@ -97,6 +115,11 @@ impl Believed {
         Arc::new(self.found.rules.clone().unwrap_or_default())
     }
 
+    /// Whose credentials are taken besides.
+    pub(crate) fn others(&self) -> &Arc<Others> {
+        &self.others
+    }
+
     /// The files.
     pub(crate) fn files(&self) -> &AccessFiles {
         &self.files
@@ -106,6 +129,8 @@ impl Believed {
     /// what was known.
     pub(crate) fn changed(&mut self, mut found: Found, log: &ServerLog) -> Vec<Input> {
         found.keep_of(&self.found.there);
+        let strange = self.keys.take(found.keys, Instant::now());
+        found.strange.extend(strange);
         for line in &found.strange {
             if !self.found.strange.contains(line) {
                 log.write(&Line::warning(line.clone()));
@@ -117,7 +142,7 @@ impl Believed {
         let is_new = |rules: &Rules| self.found.rules.as_ref() != Some(rules);
         if let Some(rules) = found.rules.filter(is_new) {
             self.found.rules = Some(rules);
-            inputs.push(Input::Rules(self.rules()));
+            inputs.push(Input::Access(AccessChange::Rules(self.rules())));
         }
         let is_new = |trust: &Trust| self.found.trust.as_ref() != Some(trust);
         // Nobody is believed before it is known what they may do.
@@ -125,9 +150,34 @@ impl Believed {
             && self.found.rules.is_some()
         {
             self.found.trust = Some(trust);
-            inputs.push(Input::Trust(self.trust()));
+            inputs.push(Input::Access(AccessChange::Trust(self.trust())));
+        }
+        // Nor somebody else, before it is known who was revoked.
+        if self.found.trust.is_some() && self.found.rules.is_some() {
+            // Keys may have changed of those that are known.
+            let known = || self.others.known().map(|known| Issuers::clone(&known));
+            let issuers = found.issuers.or_else(known);
+            inputs.extend(issuers.and_then(|issuers| self.issuers_changed(issuers)));
         }
         inputs
+    }
+
+    fn issuers_changed(&mut self, mut issuers: Issuers) -> Option<Input> {
+        let before = self.others.issuers();
+        issuers.keep_answers_of(&before);
+        issuers.set_keys(&self.files.path, &self.keys);
+        if issuers == *before {
+            if self.others.known().is_none() {
+                self.others.set(Arc::new(issuers));
+            }
+            return None;
+        }
+        let change = IssuersChange {
+            known: issuers.names(),
+            changed: issuers.changed_since(&before),
+        };
+        self.others.set(Arc::new(issuers));
+        Some(Input::Access(AccessChange::Issuers(change)))
     }
 }
 
@@ -145,6 +195,7 @@ impl AccessFiles {
         Self {
             data: data.to_owned(),
             path: data.join(DIRECTORY),
+            key_files: KeyFiles::default(),
         }
     }
 
@@ -153,8 +204,8 @@ impl AccessFiles {
         self.path.join(ISSUER_FILE).is_file()
     }
 
-    /// Makes the issuer's key if there is none; says whether others may have the one that there is. Without space for it a server goes without: it
-    /// takes no tokens, and says so.
+    /// Makes the issuer's key if there is none; says whether others may have the one that there is. Without space for
+    /// it a server goes without: it takes no tokens, and says so.
     pub(crate) fn make(&self) -> Result<Option<String>, ServerError> {
         let path = self.path.join(ISSUER_FILE);
         if let Ok(found) = std::fs::metadata(&path) {
@@ -246,12 +297,36 @@ impl AccessFiles {
         let there = there
             .into_iter()
             .filter(|file| self.path.join(file).exists());
+        let issuers = match self.issuers() {
+            Ok(issuers) => Some(issuers),
+            Err(error) => {
+                strange.push(format!(
+                    "whose credentials are taken besides stays as it was, and after a start nobody's \
+                     are: {error}"
+                ));
+                None
+            }
+        };
+        let keys = issuers
+            .as_ref()
+            .map(|issuers| issuers.key_files(&self.path));
         Found {
             trust,
             rules,
+            issuers,
+            keys: self.key_files.look(keys),
             there: there.collect(),
             strange,
         }
+    }
+
+    /// Whose credentials are taken besides the server's own. Their keys are read apart.
+    fn issuers(&self) -> Result<Issuers, ServerError> {
+        let text = read_if_there(&self.path.join(ISSUERS_FILE))?;
+        let issuers = text.map(|text| Issuers::parse(&text)).transpose();
+        let issuers =
+            issuers.map_err(|why| self.refuse(format!("{DIRECTORY}/{ISSUERS_FILE}: {why}")))?;
+        Ok(issuers.unwrap_or_default())
     }
 
     /// Who may do what, and how much; without a file, what there is by default.
@@ -341,6 +416,7 @@ fn ends_in_a_line(file: &mut std::fs::File) -> std::io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use broker::{Examiner, Presented};
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -376,7 +452,10 @@ mod tests {
         assert!(believed.changed(files.look(), &log).is_empty());
         std::fs::write(&path, r#"{"quotas": {"*": {"topics": 3}}}"#).unwrap();
         let inputs = believed.changed(files.look(), &log);
-        assert!(matches!(inputs[..], [Input::Rules(_), Input::Trust(_)]));
+        use AccessChange::{Rules as Changed, Trust as Believes};
+        let [Input::Access(Changed(_)), Input::Access(Believes(_))] = inputs[..] else {
+            panic!("the rules first")
+        };
         assert_eq!(believed.trust().keys.len(), 1);
         // One that is broken later leaves those before.
         std::fs::write(&path, "{").unwrap();
@@ -425,7 +504,10 @@ mod tests {
         // What is there counts, were it nothing.
         std::fs::write(access.join("rules.json"), "{}").unwrap();
         let inputs = believed.changed(files.look(), &log);
-        assert!(matches!(inputs[..], [Input::Rules(_)]));
+        assert!(matches!(
+            inputs[..],
+            [Input::Access(AccessChange::Rules(_))]
+        ));
         log.flush_all();
         let said = lines.lock().unwrap().concat();
         for file in ["rules.json", "revoked"] {
@@ -453,5 +535,126 @@ mod tests {
         assert!(strange[0].contains("line 2 names no token"));
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn issuers_are_read_again_with_their_keys_and_what_changed_is_told() {
+        let data = tempfile::tempdir().unwrap();
+        let files = AccessFiles::within(data.path());
+        files.make().unwrap();
+        let lines = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let kept = lines.clone();
+        let log = Arc::new(move |line: &str| kept.lock().unwrap().push(line.to_owned()));
+        let log = ServerLog::from(log);
+        let mut believed = Believed::at_start(&files, &log);
+        assert!(believed.others().issuers().is_empty());
+        let access = data.path().join("access");
+        let write = |name: &str, text: &str| std::fs::write(access.join(name), text).unwrap();
+        let issuers = |may: &str| {
+            let map =
+                format!(r#"{{"if": {{}}, "project": "p", "may": ["{may}"], "topics": ["**"]}}"#);
+            write(
+                "issuers.json",
+                &format!(
+                    r#"{{"issuers": {{"i": {{"audience": "a", "algorithms": ["EdDSA"],
+                       "keys": "keys.json", "maps": [{map}]}}}}}}"#
+                ),
+            );
+        };
+        let keys = |x: &str| {
+            let key = format!(r#"{{"kty": "OKP", "crv": "Ed25519", "x": "{x}"}}"#);
+            write("keys.json", &format!(r#"{{"keys": [{key}]}}"#));
+        };
+        let mut changes = || -> Vec<IssuersChange> {
+            let inputs = believed.changed(files.look(), &log).into_iter();
+            let changes = inputs.map(|input| match input {
+                Input::Access(AccessChange::Issuers(change)) => change,
+                _ => panic!("nothing else has changed"),
+            });
+            changes.collect()
+        };
+        let change = |changed: &[&str]| IssuersChange {
+            known: vec!["i".to_owned()],
+            changed: changed.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        issuers("read");
+        assert_eq!(changes(), [change(&[])], "its keys are not there yet");
+        keys(&"A".repeat(43));
+        assert_eq!(changes(), [change(&[])]);
+        assert_eq!(changes(), []);
+        // What cannot be read changes nothing.
+        write("keys.json", "{");
+        assert_eq!(changes(), []);
+        write("issuers.json", "{");
+        assert_eq!(changes(), []);
+        keys(&"A".repeat(43));
+        issuers("write");
+        assert_eq!(changes(), [change(&["i"])]);
+        keys(&format!("{}E", "B".repeat(42)));
+        assert_eq!(changes(), [change(&["i"])], "a key is gone");
+        // Also while it cannot be known whose credentials are taken.
+        write("issuers.json", "{");
+        write("keys.json", r#"{"keys": []}"#);
+        assert_eq!(changes(), [change(&["i"])], "no key is left");
+        keys(&"A".repeat(43));
+        assert_eq!(changes(), [change(&[])]);
+        std::fs::remove_file(access.join("keys.json")).unwrap();
+        assert_eq!(changes(), [change(&["i"])], "the file is gone");
+        std::fs::remove_file(access.join("issuers.json")).unwrap();
+        let gone = IssuersChange {
+            known: Vec::new(),
+            changed: vec!["i".to_owned()],
+        };
+        assert_eq!(changes(), [gone]);
+        log.flush_all();
+        let said = lines.lock().unwrap().concat();
+        for part in [
+            "keys.json: there is no such file",
+            "keys.json: no key of it",
+            "access/issuers.json: EOF",
+            "keys.json: these keys cannot be read: those from before count",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+
+    /// What was revoked cannot be read: nobody is believed who might have been.
+    #[test]
+    fn no_issuer_is_believed_before_it_is_known_who_was_revoked() {
+        let data = tempfile::tempdir().unwrap();
+        let files = AccessFiles::within(data.path());
+        files.make().unwrap();
+        let access = data.path().join("access");
+        let issuers = r#"{"issuers": {"i": {"audience": "a", "algorithms": ["EdDSA"], "keys": "k", "maps": []}},
+            "introspection": {"command": ["x"], "maps": []}}"#;
+        std::fs::write(access.join("issuers.json"), issuers).unwrap();
+        // What is no text cannot be read by root either.
+        std::fs::write(access.join("revoked"), [0xff]).unwrap();
+        let log = ServerLog::from(Arc::new(|_: &str| {}));
+        let mut believed = Believed::at_start(&files, &log);
+        assert!(believed.others().known().is_none());
+        assert!(believed.changed(files.look(), &log).is_empty());
+        let presented = Presented {
+            proof: "x".into(),
+            namespace: String::new(),
+            now: access::UnixTime(1),
+        };
+        let refused = believed.others().examine(&presented).unwrap_err();
+        assert!(refused.retryable, "{refused}");
+        files_mended(&access, &mut believed, &files, &log);
+        // Nor by rules that cannot be read.
+        std::fs::write(access.join("rules.json"), "{").unwrap();
+        let mut believed = Believed::at_start(&files, &log);
+        assert!(believed.others().known().is_none());
+        std::fs::write(access.join("rules.json"), "{}").unwrap();
+        files_mended(&access, &mut believed, &files, &log);
+    }
+
+    fn files_mended(access: &Path, believed: &mut Believed, files: &AccessFiles, log: &ServerLog) {
+        std::fs::write(access.join("revoked"), "").unwrap();
+        let inputs = believed.changed(files.look(), log);
+        let of_issuers = |input: &Input| matches!(input, Input::Access(AccessChange::Issuers(_)));
+        assert!(inputs.iter().any(of_issuers));
+        assert_eq!(believed.others().issuers().names(), ["i", "site"]);
     }
 }

@@ -49,7 +49,7 @@ pub enum Done {
     /// What there is of bytes, if the file system says so; whose tokens are taken.
     Looked {
         space: Option<FileSystemSpace>,
-        found: Found,
+        found: Box<Found>,
     },
     /// What is to be said of the certificate.
     Certificates(Result<Option<String>, String>),
@@ -165,7 +165,7 @@ impl Shared {
                 },
                 Task::Look { path, access } => Done::Looked {
                     space: file_system::space(&path),
-                    found: access.look(),
+                    found: Box::new(access.look()),
                 },
                 Task::Certificates(certificates) => {
                     let mut certificates = certificates.lock().expect("no holder panics here");

@@ -9,6 +9,7 @@ use crate::descriptors::{self, Descriptors};
 use crate::directory::DataDirectory;
 use crate::disk_threads::DiskThreads;
 use crate::error::{ConfigError, ServerError};
+use crate::examine_threads::ExamineThreads;
 use crate::executor::Executor;
 use crate::file_system::{FileSystem, measure_sync};
 use crate::group_file::{Group, GroupFile};
@@ -198,9 +199,8 @@ impl Server {
                 kinds: storages.into_kinds(&disk)?,
                 pool: pool.clone(),
                 counters: counters.clone(),
-                trust: believed.trust(),
+                believed: &believed,
                 certificates: of_clients,
-                rules: believed.rules(),
             },
             started,
             &log,
@@ -214,6 +214,7 @@ impl Server {
             let (log, counters) = (log.clone(), counters.clone());
             DiskThreads::start(disk.clone(), waker.clone(), log, counters, count)
         })?;
+        let examine = ExamineThreads::new(believed.others().clone(), waker.clone());
         let audit = place("disk_cores", &config.disk_cores, || {
             AuditTrail::start(directory.path(), log.clone(), counters.clone())
         })?;
@@ -223,6 +224,7 @@ impl Server {
             listeners,
             disk,
             threads,
+            examine,
             directory: directory.path().to_owned(),
             access: believed,
             pool,
@@ -457,21 +459,20 @@ fn report_slice(log: &ServerLog, slice: Duration, outcome: io::Result<()>) {
 }
 
 /// What partitions are kept on and in, what is counted, whose tokens are taken, and what they allow.
-struct Stores {
+struct Stores<'a> {
     disk: Arc<dyn Disk>,
     kinds: Vec<Arc<dyn StorageKind>>,
     pool: Pool,
     counters: Arc<Counters>,
-    trust: Arc<access::Trust>,
+    believed: &'a Believed,
     certificates: Option<ClientCertificates>,
-    rules: Arc<access::Rules>,
 }
 
 fn open_node(
     config: &Config,
     directory: &DataDirectory,
     host: &Host,
-    stores: Stores,
+    stores: Stores<'_>,
     started: Instant,
     log: &ServerLog,
 ) -> Result<Node, ServerError> {
@@ -491,9 +492,10 @@ fn open_node(
     options.directory_id = directory.id();
     options.instance = directory.instance();
     options.token = *directory.token();
-    options.trust = stores.trust;
+    options.trust = stores.believed.trust();
+    options.rules = stores.believed.rules();
+    options.examiner = stores.believed.others().clone();
     options.certificates = stores.certificates;
-    options.rules = stores.rules;
     options.owner_uid = Some(rustix::process::geteuid().as_raw());
     options.boot_id = host.boot_id.clone();
     options.server_version = env!("CARGO_PKG_VERSION").to_owned();

@@ -7,9 +7,10 @@ use crate::certificates::Certificates;
 use crate::descriptors::Descriptors;
 use crate::disk_threads::{DiskThreads, Done, Task};
 use crate::environment::Environment;
+use crate::examine_threads::ExamineThreads;
 use crate::executor::Executor;
 use crate::server_log::ServerLog;
-use broker::node::{Input, Job, JobId, Now, StorageId};
+use broker::node::{Input, Job, JobId, JobResult, Now, StorageId};
 use broker::{AuditRecord, Line};
 use log::{Disk, DiskError, Operation, OperationToken, Outcome};
 use memory::Pool;
@@ -94,6 +95,8 @@ pub struct Parts {
     pub disk: Arc<dyn Disk>,
     /// Carry out the others.
     pub threads: DiskThreads,
+    /// Look at credentials of others.
+    pub examine: ExamineThreads,
     /// Where the data directory is.
     pub directory: PathBuf,
     /// Whom the node believes, of those files.
@@ -118,6 +121,7 @@ pub struct Parts {
 pub struct System {
     reactor: Reactor,
     threads: DiskThreads,
+    examine: ExamineThreads,
     disk: Arc<dyn Disk>,
     /// Empty between calls; its memory is reused.
     done: Vec<Done>,
@@ -186,6 +190,7 @@ impl System {
         Ok(Self {
             reactor,
             threads: parts.threads,
+            examine: parts.examine,
             disk: parts.disk,
             done: Vec::new(),
             clock: Clock {
@@ -248,6 +253,11 @@ impl Environment for System {
     }
 
     fn take_done(&mut self, inputs: &mut Vec<Input>) {
+        let examined = self.examine.take_done().into_iter();
+        inputs.extend(examined.map(|(job, examined)| {
+            let result = JobResult::Examined(Box::new(examined));
+            Input::JobDone { job, result }
+        }));
         self.threads.take_done(&mut self.done);
         for done in self.done.drain(..) {
             match done {
@@ -269,7 +279,7 @@ impl Environment for System {
                     self.look_at_directory_at = Some(again);
                     self.log.flush();
                     inputs.extend(space.map(Input::FileSystem));
-                    inputs.extend(self.access.changed(found, &self.log));
+                    inputs.extend(self.access.changed(*found, &self.log));
                 }
             }
         }
@@ -294,7 +304,16 @@ impl Environment for System {
     }
 
     fn start_job(&mut self, job: JobId, work: Job) {
-        self.threads.submit(Task::Job { job, work });
+        match work {
+            // It may take seconds, for which no disk thread is to wait.
+            Job::Examine {
+                presented,
+                look,
+                awaited,
+                ..
+            } => self.examine.submit(job, look, presented, awaited),
+            work => self.threads.submit(Task::Job { job, work }),
+        }
     }
 
     fn peer(&self, link: LinkId) -> Option<(&Peer, &Capabilities)> {

@@ -130,6 +130,7 @@ impl Machine {
             token: TOKEN,
             certificates: None,
             rules: Arc::default(),
+            examiner: Arc::new(broker::NoOthers),
             trust: Arc::default(),
             owner_uid: None,
             boot_id: format!("boot-{}", self.boot),

@@ -63,11 +63,11 @@ record! {
         pub features_optional: u64,
         /// The namespace of all names that follow; empty is the default one.
         pub namespace: String,
-        /// How the client proves who it is: `token`, [`ACCESS_TOKEN`], [`CERTIFICATE`], [`PAIRING`], or
-        /// empty where the transport has proved it (in-process, unix socket). Others are reserved.
+        /// How the client proves who it is: `token`, [`ACCESS_TOKEN`], [`CERTIFICATE`], [`ISSUED`], [`PAIRING`],
+        /// or empty where the transport has proved it (in-process, unix socket). Others are reserved.
         pub mechanism: String,
-        /// The mechanism's first message: for `token`, its 32 bytes; for `access-token`, its text;
-        /// for `certificate`, nothing: TLS has it; for `pairing`, a [`Pair`].
+        /// The mechanism's first message: for `token`, its 32 bytes; for `access-token` and `issued`, its
+        /// text; for `certificate`, nothing: TLS has it; for `pairing`, a [`Pair`].
         pub proof: Bytes,
         /// The client's session, the same on all of its connections.
         pub session: SessionId,

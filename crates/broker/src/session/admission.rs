@@ -1,8 +1,9 @@
 //! Clients that have proved who they are, and are let in.
 
+use super::Sessions;
 use super::credential::Said;
 use super::used::not_kept;
-use super::{Admission, Sessions};
+use super::waiting::{Admission, Waiting};
 use crate::ctx::Ctx;
 use crate::ids::LinkId;
 use crate::refusal::refuse;
@@ -14,17 +15,17 @@ use wire::{Codec, ErrorCode};
 
 impl Sessions {
     /// What is remembered of used tokens was written, or not: who waited for it is let in, or not.
-    pub fn used_kept(&mut self, result: Result<(), DiskError>, ctx: &mut Ctx) {
+    pub(super) fn used_kept(&mut self, result: Result<(), DiskError>, ctx: &mut Ctx) {
         for link in self.trusted.kept(result.is_ok(), ctx) {
             match (self.admissions.remove(&link), &result) {
-                (Some(admission), Ok(())) => self.welcome(link, admission, ctx),
-                (Some(admission), Err(error)) => {
+                (Some(Waiting::Used(admission)), Ok(())) => self.welcome(link, *admission, ctx),
+                (Some(Waiting::Used(admission)), Err(error)) => {
                     let error = not_kept(error);
                     self.audit_stranger(link, &error, ctx);
                     self.end(link, admission.id, error, ctx);
                 }
                 // It is gone.
-                (None, _) => {}
+                (Some(Waiting::Examined(..)) | None, _) => {}
             }
         }
     }

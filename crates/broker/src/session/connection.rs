@@ -2,6 +2,7 @@
 
 use super::credential::Expiry;
 use super::request::{Requests, Work};
+use super::waiting::Looked;
 use crate::answer::Answer;
 use crate::identity::Identity;
 use crate::ids::{Membership, StorageId};
@@ -35,6 +36,8 @@ pub(crate) struct Session {
     pub(super) unpaid_bytes: u64,
     /// What its client was told of the end of its credential.
     pub(super) expiry: Expiry,
+    /// Looks at what its client has presented in place of its present credential.
+    pub(super) renewal: Option<Looked>,
 }
 
 /// In what a client is spoken to.
@@ -74,6 +77,7 @@ impl Session {
             unpaid: BTreeMap::new(),
             unpaid_bytes: 0,
             expiry: Expiry::default(),
+            renewal: None,
         }
     }
 

@@ -18,7 +18,8 @@ use net::Peer;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::message::{
-    ACCESS_TOKEN, Authenticate, Authenticated, CERTIFICATE, Hello, Method, RENEW_CERTIFICATE,
+    ACCESS_TOKEN, Authenticate, Authenticated, CERTIFICATE, Hello, ISSUED, Method,
+    RENEW_CERTIFICATE,
 };
 use wire::{ErrorCode, ErrorReply, SessionId};
 
@@ -88,11 +89,7 @@ impl Trusted {
                 access::Subject::Owner => String::new(),
             };
             if !hello.namespace.is_empty() && hello.namespace != project {
-                let namespace = &hello.namespace;
-                return Err(refuse(
-                    ErrorCode::NotAuthorized,
-                    format!("{access} has no names of namespace {namespace:?}: ask without one"),
-                ));
+                return Err(foreign(&access, &hello.namespace));
             }
             let identity = Identity {
                 proof,
@@ -116,7 +113,7 @@ impl Trusted {
                         .into(),
                     other => {
                         format!(
-                            "mechanism {other:?} is not known; token, {ACCESS_TOKEN} and \
+                            "mechanism {other:?} is not known; token, {ACCESS_TOKEN}, {ISSUED} and \
                              {CERTIFICATE} are"
                         )
                     }
@@ -172,12 +169,7 @@ impl Trusted {
         let verified = verified.map_err(|error| refused(error.to_string()))?;
         let identity = verified.identity(origin(peer, ctx), ctx.rules.grants.clone());
         let now = UnixTime(ctx.now.unix_ns);
-        identity.check(now).map_err(|denied| match denied.missing {
-            Missing::Expired(_) => {
-                ErrorReply::retryable(ErrorCode::CredentialExpired, RETRY_MS, denied.to_string())
-            }
-            _ => refused(denied.to_string()),
-        })?;
+        check_now(&identity, ctx)?;
         let credential = identity.credential.as_ref();
         let credential = credential.expect("a token is a credential");
         let once = match credential.once() {
@@ -190,8 +182,65 @@ impl Trusted {
         Ok((identity, once))
     }
 
-    /// Takes another credential in the place of a client's present one. Returns the certificates that
-    /// were asked for.
+    /// Lets in somebody for whom another issuer vouches, as was found.
+    ///
+    /// # Errors
+    /// If that counts no more, or not from where they come, or not for the namespace that they name.
+    pub fn examined(
+        &self,
+        hello: Hello,
+        verified: access::Verified,
+        peer: &Peer,
+        ctx: &Ctx,
+    ) -> Result<Identity, Refused> {
+        let project = verified.project().to_owned();
+        let access = self.believed(verified, peer, ctx)?;
+        if !hello.namespace.is_empty() && hello.namespace != project {
+            return Err(foreign(&access, &hello.namespace));
+        }
+        Ok(Identity {
+            proof: Proof::Issued,
+            access,
+            namespace: project,
+            client_name: hello.client_name,
+            session: hello.session,
+        })
+    }
+
+    /// Takes what another issuer vouches for in the place of a client's present credential.
+    ///
+    /// # Errors
+    /// Why it does not count; the present one stays.
+    pub fn renew_examined(
+        &self,
+        identity: &mut Identity,
+        verified: access::Verified,
+        peer: &Peer,
+        ctx: &Ctx,
+    ) -> Result<Renewed, Refused> {
+        let fresh = self.believed(verified, peer, ctx)?;
+        let is_new = take_over(identity, fresh, Proof::Issued)?;
+        let issued = Vec::new();
+        Ok(Renewed { is_new, issued })
+    }
+
+    /// Somebody for whom another issuer vouches, if that was not revoked, and counts here and now.
+    fn believed(
+        &self,
+        verified: access::Verified,
+        peer: &Peer,
+        ctx: &Ctx,
+    ) -> Result<access::Identity, Refused> {
+        let identity = verified.identity(origin(peer, ctx), ctx.rules.grants.clone());
+        if let Some(why) = self.revoked(&identity) {
+            return Err(refuse(ErrorCode::NotAuthenticated, why));
+        }
+        check_now(&identity, ctx)?;
+        Ok(identity)
+    }
+
+    /// Takes another credential in the place of a client's present one. Returns whether it is another one, and
+    /// the certificates that were asked for.
     ///
     /// # Errors
     /// Why it does not count; the present one stays.
@@ -201,7 +250,7 @@ impl Trusted {
         asked: &Authenticate,
         peer: &Peer,
         ctx: &Ctx,
-    ) -> Result<Vec<Bytes>, Refused> {
+    ) -> Result<Renewed, Refused> {
         let refused = |why: String| refuse(ErrorCode::NotAuthenticated, why);
         let (proof, fresh, once, issued) = match asked.mechanism.as_str() {
             ACCESS_TOKEN => {
@@ -221,7 +270,7 @@ impl Trusted {
             }
             other => {
                 return Err(refused(format!(
-                    "mechanism {other:?} is not known here; {ACCESS_TOKEN}, {CERTIFICATE} and, by \
+                    "mechanism {other:?} is not known here; {ACCESS_TOKEN}, {ISSUED}, {CERTIFICATE} and, by \
                      whom a certificate has let in, {RENEW_CERTIFICATE} are"
                 )));
             }
@@ -231,18 +280,58 @@ impl Trusted {
                 "{fresh} is for one session, which begins with a connection: connect anew with it"
             )));
         }
-        let present = &identity.access;
-        // What was begun under the one before goes on under this one: it must allow just that.
-        if !present.has_rights_of(&fresh) {
-            return Err(refused(format!(
+        let is_new = take_over(identity, fresh, proof)?;
+        Ok(Renewed { is_new, issued })
+    }
+}
+
+/// What came of another credential.
+#[derive(Debug)]
+pub(super) struct Renewed {
+    /// Whether it is another one than before.
+    pub is_new: bool,
+    /// The certificates that were asked for.
+    pub issued: Vec<Bytes>,
+}
+
+fn take_over(
+    identity: &mut Identity,
+    fresh: access::Identity,
+    proof: Proof,
+) -> Result<bool, Refused> {
+    let present = &identity.access;
+    // What was begun under the one before goes on under this one: it must allow just that.
+    if !present.has_rights_of(&fresh) {
+        return Err(refuse(
+            ErrorCode::NotAuthenticated,
+            format!(
                 "{fresh} allows something else than {present}, by which the connection was \
                  opened: connect anew with it"
-            )));
-        }
-        identity.access = fresh;
-        identity.proof = proof;
-        Ok(issued)
+            ),
+        ));
     }
+    let is_new = *present != fresh;
+    identity.access = fresh;
+    identity.proof = proof;
+    Ok(is_new)
+}
+
+/// Whether a credential is good for anything now.
+fn check_now(identity: &access::Identity, ctx: &Ctx) -> Result<(), Refused> {
+    let checked = identity.check(UnixTime(ctx.now.unix_ns));
+    checked.map_err(|denied| match denied.missing {
+        Missing::Expired(_) => {
+            ErrorReply::retryable(ErrorCode::CredentialExpired, RETRY_MS, denied.to_string())
+        }
+        _ => refuse(ErrorCode::NotAuthenticated, denied.to_string()),
+    })
+}
+
+fn foreign(access: &access::Identity, namespace: &str) -> Refused {
+    refuse(
+        ErrorCode::NotAuthorized,
+        format!("{access} has no names of namespace {namespace:?}: ask without one"),
+    )
 }
 
 /// Whether a client may have a request done now. Behind the end of its credential only what gives

@@ -7,6 +7,7 @@ use crate::ctx::Ctx;
 use crate::faults::Fault;
 use crate::identity::Identity;
 use crate::ids::{LinkId, RequestId};
+use crate::io::AccessChange;
 use crate::pace::{Direction, Whose};
 use crate::paused::Pause;
 use crate::quota::{self, InUse};
@@ -44,8 +45,17 @@ impl Sessions {
         Ok(())
     }
 
+    /// Whom the node believes, or what they may do, has changed.
+    pub fn access_changed(&mut self, change: AccessChange, ctx: &mut Ctx) {
+        match change {
+            AccessChange::Trust(trust) => self.set_trust(trust, ctx),
+            AccessChange::Rules(rules) => self.set_rules(rules, ctx),
+            AccessChange::Issuers(change) => self.issuers_changed(&change, ctx),
+        }
+    }
+
     /// Who may do what, and how much, has changed.
-    pub fn set_rules(&mut self, rules: Arc<Rules>, ctx: &mut Ctx) {
+    fn set_rules(&mut self, rules: Arc<Rules>, ctx: &mut Ctx) {
         ctx.audit(Audited::Rules, audit::rules(&rules));
         ctx.rules = rules;
         let mut outdated = Vec::new();
@@ -79,7 +89,8 @@ impl Sessions {
             };
             let others = self.links.values().filter_map(Session::identity);
             // Those that wait until it is durable that their tokens were used are as good as there.
-            let coming = self.admissions.values().map(|one| &one.identity);
+            let coming = self.admissions.values().filter_map(|one| one.admission());
+            let coming = coming.map(|admission| &admission.identity);
             let others = others.chain(coming).filter(|other| {
                 let is_left = other.session == identity.session && other.session != SessionId(0);
                 !is_left && is_held(other, &whose)

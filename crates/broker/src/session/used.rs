@@ -4,7 +4,7 @@
 //! let in when the file has it, so that no later start takes the token of somebody else.
 
 use crate::ctx::Ctx;
-use crate::ids::{LinkId, Purpose};
+use crate::ids::{LinkId, Purpose, SessionJob};
 use crate::io::Job;
 use crate::options::NodeError;
 use crate::refusal::{Refused, refuse};
@@ -220,7 +220,7 @@ impl Used {
             path: path(&ctx.options.directory),
             bytes: Some(self.to_bytes()),
         };
-        ctx.start_job(Purpose::KeepUsed, work);
+        ctx.start_job(Purpose::Session(SessionJob::KeepUsed), work);
     }
 
     /// The file was written, or not. Returns who waited for it.

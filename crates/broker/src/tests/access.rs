@@ -1,6 +1,7 @@
 //! Who may do what: every request asks, tokens are held to what they say, and end when they do.
 
 use super::harness::*;
+use crate::AccessChange;
 use crate::Fault;
 use crate::node::{Input, LinkId};
 use access::{Limits, Seed, Token, TokenId, Trust, UnixTime, Verb, Verbs};
@@ -474,7 +475,7 @@ fn revoking_ends_the_connections_of_a_token_and_of_those_made_from_it() {
             keys: vec![issuer().public()],
             revoked: ids.iter().copied().collect(),
         };
-        world.input(Input::Trust(Arc::new(trust)));
+        world.input(Input::Access(AccessChange::Trust(Arc::new(trust))));
     };
     let is_open = |world: &World| links.map(|link| world.links[&link].closed.is_none());
     revoke(&mut world, &[]);
@@ -721,9 +722,11 @@ fn rights_that_are_taken_away_are_lost_by_who_is_connected() {
         grants: Arc::new(access::Grants(Vec::new())),
         ..access::Rules::default()
     };
-    world.input(Input::Rules(Arc::new(access::Rules::default())));
+    world.input(Input::Access(AccessChange::Rules(Arc::new(
+        access::Rules::default(),
+    ))));
     assert!(world.links[&link].closed.is_none(), "nothing has changed");
-    world.input(Input::Rules(Arc::new(none)));
+    world.input(Input::Access(AccessChange::Rules(Arc::new(none))));
     assert!(world.links[&link].closed.is_some(), "it reads on");
     assert!(world.links[&owner].closed.is_none());
     let link = connect(&mut world, &token(Limits::default()));

@@ -1,6 +1,7 @@
 //! The audit trail: what leaves a record, and what never is in one.
 
 use super::harness::*;
+use crate::AccessChange;
 use crate::AuditRecord;
 use crate::node::Input;
 use access::{Limits, Rules, Seed, Token, Trust, UnixTime, Verbs};
@@ -115,8 +116,10 @@ fn who_comes_what_is_refused_and_what_is_changed_leaves_a_record() {
         keys: vec![issuer().public()],
         revoked: [good.ids()[0]].into(),
     };
-    world.input(Input::Trust(Arc::new(trust)));
-    world.input(Input::Rules(Arc::new(Rules::default())));
+    world.input(Input::Access(AccessChange::Trust(Arc::new(trust))));
+    world.input(Input::Access(AccessChange::Rules(Arc::new(
+        Rules::default(),
+    ))));
     let records = new(&mut world);
     assert_eq!(words(&records), ["connect", "revoke", "revoke", "rules"]);
     assert_eq!(text(&records[2], "address"), "10.1.2.3:9");

@@ -2,9 +2,9 @@
 
 use super::farm::SECOND;
 use super::harness::*;
-use crate::Fault;
 use crate::certificates::{Certified, Certifier, ClientCertificates};
 use crate::node::{Input, LinkId};
+use crate::{AccessChange, Fault};
 use access::{CERTIFICATE_EARLY, Certificate, Code, Holder, Trust, UnixTime};
 use bytes::Bytes;
 use net::{Authorities, Identities, Identity, Peer};
@@ -391,7 +391,7 @@ fn revoking_ends_the_connections_of_a_certificate_and_of_what_it_becomes() {
             keys: vec![issuer().public()],
             revoked: [id].into(),
         };
-        world.input(Input::Trust(Arc::new(trust)));
+        world.input(Input::Access(AccessChange::Trust(Arc::new(trust))));
     };
     let is_open = |world: &World| links.map(|link| world.links[&link].closed.is_none());
     // The id of the one certificate.

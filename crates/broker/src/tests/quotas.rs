@@ -2,6 +2,7 @@
 
 use super::farm::*;
 use super::harness::*;
+use crate::AccessChange;
 use crate::Fault;
 use crate::node::{Input, LinkId};
 use access::{AtBound, Bound, Limits, Quota, Quotas, Rules, Seed, Token, Verbs};
@@ -344,7 +345,7 @@ fn bounds_of_a_project(mut ground: Ground) -> Result<(), String> {
     world.disconnect(second);
     world.connect();
     // Said anew, it counts at once.
-    world.input(Input::Rules(rules(Quota::default())));
+    world.input(Input::Access(AccessChange::Rules(rules(Quota::default()))));
     world.connect();
     Ok(())
 }

@@ -3,10 +3,16 @@
 
 use crate::codec::record;
 use bytes::Bytes;
+use std::time::Duration;
 
 /// The mechanism of a Hello, or of an [`Authenticate`], whose proof is the text of a token.
 pub const ACCESS_TOKEN: &str = "access-token";
 
+/// The mechanism of a Hello, or of an [`Authenticate`], whose proof is what another issuer has made: a JWT, or a
+/// token that the server's site knows.
+pub const ISSUED: &str = "issued";
+/// For so long a server may look at a proof of [`ISSUED`] before it answers.
+pub const ISSUED_TIMEOUT: Duration = Duration::from_secs(8);
 /// The mechanism of a Hello without a proof, by the certificate that the connection has shown in TLS; of an
 /// [`Authenticate`] whose proof is a [`CertificateChain`] of the same key.
 pub const CERTIFICATE: &str = "certificate";
@@ -78,9 +84,10 @@ record! {
 record! {
     /// A client presents another credential in place of the one that it came with.
     pub struct Authenticate {
-        /// As in Hello: [`ACCESS_TOKEN`], [`CERTIFICATE`], or [`RENEW_CERTIFICATE`]. Others are reserved.
+        /// As in Hello: [`ACCESS_TOKEN`], [`CERTIFICATE`], [`ISSUED`], or [`RENEW_CERTIFICATE`]. Others are
+        /// reserved.
         pub mechanism: String,
-        /// The text of the token, a [`CertificateChain`], or nothing.
+        /// The text of a token, or of what others have issued, a [`CertificateChain`], or nothing.
         pub proof: Bytes,
     }
 }
