@@ -39,6 +39,7 @@ mod mailbox;
 mod merge;
 mod mirror;
 mod options;
+mod presented;
 mod processing_limit;
 mod producer;
 mod promise;

@@ -6,6 +6,7 @@
 
 use crate::error::ClientError;
 use crate::options::{DriverOptions, Endpoint};
+use crate::presented::{TOKEN_PREFIX, is_jwt, of_content};
 use bytes::Bytes;
 use std::fmt;
 use std::io::Read;
@@ -15,8 +16,6 @@ use std::path::Path;
 pub const SCHEME: &str = "thalweg://";
 /// The variable that has it.
 pub const VARIABLE: &str = "THALWEG_URL";
-/// What the text of a token begins with, which it leaves out.
-pub(crate) const TOKEN_PREFIX: &str = "thalweg-token-1:";
 /// The port of an address that names none.
 const PORT: u16 = 443;
 /// A file longer than this holds something else.
@@ -27,7 +26,7 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 pub struct StreamUrl {
     /// The address of TLS.
     pub address: String,
-    /// The text of the token. Whoever has it has what it allows.
+    /// The text of the token, or a JWT. Whoever has it has what it allows.
     pub token: Bytes,
 }
 
@@ -54,7 +53,7 @@ impl StreamUrl {
         let Some((token, rest)) = rest.split_once('@') else {
             return refuse("has no token");
         };
-        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if token.is_empty() || !token.bytes().all(is_token) {
             return refuse("has a token with characters that none has");
         }
@@ -76,9 +75,16 @@ impl StreamUrl {
         if !options.is_empty() {
             address.push_str(&format!("?{options}"));
         }
+        let is_jwt = is_jwt(token.as_bytes());
+        if token.contains('.') && !is_jwt {
+            return refuse("has a token with characters that none has");
+        }
         Ok(Self {
             address,
-            token: format!("{TOKEN_PREFIX}{token}").into(),
+            token: match is_jwt {
+                true => token.to_owned().into(),
+                false => format!("{TOKEN_PREFIX}{token}").into(),
+            },
         })
     }
 
@@ -102,20 +108,21 @@ pub fn first_line(text: &str) -> Option<&str> {
     lines.find(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// What is to be presented of the content of a file of a credential: the token, where it is a URL with one.
+/// What is to be presented of the content of a file of a credential: the token, where it is a URL with one; else what
+/// it holds.
 ///
 /// # Errors
 /// If there is a URL that is none.
 pub(crate) fn presented(content: Bytes) -> Result<Bytes, String> {
     match std::str::from_utf8(&content).ok().and_then(line_of) {
         Some(line) => StreamUrl::parse(line).map(|url| url.token),
-        None => Ok(content),
+        None => Ok(of_content(content)),
     }
 }
 
 /// The endpoint and the options of a driver, where one of them may be such a string: an address then, with the token
-/// to present. A file with one is its own credential, and is read again as those are. Where there is no group file at a
-/// path, the variable has it, or the file of the credential.
+/// to present. A file with one is its own credential, and is read again as those are. Where there is no group file at
+/// a path, the variable has it, or the file of the credential.
 ///
 /// # Errors
 /// If there is one that is none.

@@ -4,10 +4,18 @@ use crate::world::{World, options};
 use bytes::Bytes;
 use client::*;
 use std::time::Duration;
-use wire::message::{ACCESS_TOKEN, Method};
+use wire::message::{ACCESS_TOKEN, ISSUED, Method};
 use wire::{Codec, ErrorCode, ErrorReply};
 
 const SECOND: Duration = Duration::from_secs(1);
+
+/// What a file with a token, or with a certificate, holds.
+fn token(text: &str) -> Bytes {
+    match text.contains("-----BEGIN") {
+        true => text.to_owned().into(),
+        false => format!("thalweg-token-1:{text}").into(),
+    }
+}
 
 fn world(text: &'static str) -> World {
     let options = DriverOptions {
@@ -15,7 +23,7 @@ fn world(text: &'static str) -> World {
         ..options()
     };
     let mut world = World::at(Endpoint::address("sim://server"), options);
-    world.credential = Some(Bytes::from_static(text.as_bytes()));
+    world.credential = Some(token(text));
     world
 }
 
@@ -33,7 +41,8 @@ fn presented(world: &World) -> Vec<&str> {
     presented
         .map(|(mechanism, proof)| {
             assert_eq!(mechanism, ACCESS_TOKEN);
-            std::str::from_utf8(proof).unwrap()
+            let text = std::str::from_utf8(proof).unwrap();
+            text.strip_prefix("thalweg-token-1:").unwrap()
         })
         .collect()
 }
@@ -48,7 +57,7 @@ fn a_credential_is_replaced_on_the_connection_that_stands() {
     world.run_until(62 * SECOND, |_| false);
     assert_eq!(presented(&world), ["first"]);
     assert_eq!(world.credential_ends, []);
-    world.credential = Some(Bytes::from_static(b"second"));
+    world.credential = Some(token("second"));
     world.run_until(20 * SECOND, |_| false);
     assert_eq!(presented(&world), ["first", "second"]);
     assert_eq!(world.core.attempt(), 1, "the connection stands");
@@ -59,7 +68,7 @@ fn one_that_the_connection_cannot_take_is_presented_on_another_one() {
     let mut world = world("first");
     world.server.credential_ms = Some(30_000);
     connect(&mut world).unwrap();
-    world.credential = Some(Bytes::from_static(b"wider"));
+    world.credential = Some(token("wider"));
     world.server.renewal_refused = "it allows something else".to_owned();
     world.run_until(21 * SECOND, |world| world.server.presented.len() == 2);
     world.server.renewal_refused.clear();
@@ -124,7 +133,7 @@ fn an_expired_credential_is_an_error_at_first_and_waited_for_later() {
         world.server.presented.len() > 3,
         "it is presented again and again"
     );
-    world.credential = Some(Bytes::from_static(b"second"));
+    world.credential = Some(token("second"));
     world.server.hello_error = None;
     world.run_until(30 * SECOND, |_| false);
     assert_eq!(presented(&world).last(), Some(&"second"));
@@ -159,7 +168,7 @@ fn a_short_life_is_read_again_in_time() {
     let mut world = world("first");
     world.server.credential_ms = Some(3000);
     connect(&mut world).unwrap();
-    world.credential = Some(Bytes::from_static(b"second"));
+    world.credential = Some(token("second"));
     world.run_until(2500 * SECOND / 1000, |world| {
         world.server.presented.len() == 2
     });
@@ -176,13 +185,13 @@ fn a_credential_that_was_good_and_is_being_replaced_is_tried_again_for_a_while()
         let mut world = world("first");
         connect(&mut world).unwrap();
         world.server.hello_error = refused();
-        world.credential = Some(Bytes::from_static(b"sec"));
+        world.credential = Some(token("sec"));
         world.server.cut();
         world.run_until(SECOND, |_| false);
         assert!(!world.ended);
         if is_mended {
             world.server.hello_error = None;
-            world.credential = Some(Bytes::from_static(b"second"));
+            world.credential = Some(token("second"));
         }
         world.run_until(5 * SECOND, |_| false);
         assert_eq!(world.ended, !is_mended);
@@ -267,4 +276,81 @@ fn a_certificate_that_the_server_does_not_renew_leaves_the_connection_as_it_is()
         .filter(|one| one.0 == "renew-certificate");
     assert_eq!(asked.count(), 1, "it is asked once");
     assert!(world.renewed.is_empty());
+}
+
+/// A JWT, or what the server's site knows, is presented as what it is, and again before its end: only the server
+/// knows whether it is good for longer.
+#[test]
+fn what_others_have_issued_is_presented_as_that_and_again() {
+    let mut world = world("first");
+    world.credential = Some(Bytes::from_static(b"eyJh.eyJi.c"));
+    world.server.credential_ms = Some(90_000);
+    connect(&mut world).unwrap();
+    let issued = (ISSUED.to_owned(), Bytes::from_static(b"eyJh.eyJi.c"));
+    assert_eq!(world.server.presented.len(), 1);
+    world.run_until(62 * SECOND, |_| false);
+    assert_eq!(world.server.presented, [issued.clone(), issued]);
+    assert_eq!(world.core.attempt(), 1, "the connection stands");
+}
+
+/// A look may take longer than an attempt, and than all of them: nobody has it made twice.
+#[test]
+fn what_others_have_issued_is_waited_for() {
+    let mut world = world("first");
+    world.credential = Some(Bytes::from_static(b"opaque"));
+    world.server.is_silent = true;
+    world.run_until(10 * SECOND + SECOND / 2, |_| false);
+    assert!(!world.ended);
+    assert_eq!(world.core.attempt(), 1);
+    world.run_until(5 * SECOND, |_| false);
+    assert!(world.ended, "but not for ever");
+}
+
+#[test]
+fn one_that_could_not_be_looked_at_is_presented_again() {
+    let mut world = world("first");
+    world.credential = Some(Bytes::from_static(b"opaque"));
+    let busy = ErrorReply::retryable(ErrorCode::NotAuthenticated, 1000, "no answer");
+    world.server.hello_error = Some(Bytes::from(busy.to_bytes()));
+    world.run_until(3 * SECOND, |_| false);
+    assert!(!world.ended && world.server.presented.len() > 1);
+    world.server.hello_error = None;
+    connect(&mut world).unwrap();
+}
+
+/// Returns whether a JWT was presented at an address.
+fn is_presented_at(address: &str) -> (bool, Option<String>) {
+    let options = DriverOptions {
+        credential: Some("credential".into()),
+        ..options()
+    };
+    let mut world = World::at(Endpoint::address(address), options);
+    world.credential = Some(Bytes::from_static(b"eyJh.eyJi.c"));
+    let why = connect(&mut world).err().map(|error| error.to_string());
+    (!world.server.presented.is_empty(), why)
+}
+
+#[test]
+fn what_others_have_issued_is_not_sent_where_it_is_overheard() {
+    assert_eq!(is_presented_at("sim://server"), (true, None));
+    assert_eq!(is_presented_at("tls://server"), (true, None));
+    let (is_presented, why) = is_presented_at("tcp://server");
+    assert!(!is_presented);
+    let why = why.unwrap();
+    assert!(why.contains("use an address of tls://"), "{why}");
+    // Nor on a connection that was opened by something else.
+    let options = DriverOptions {
+        credential: Some("credential".into()),
+        ..options()
+    };
+    let mut world = World::at(Endpoint::address("tcp://server"), options);
+    world.credential = Some(token("first"));
+    world.server.credential_ms = Some(90_000);
+    connect(&mut world).unwrap();
+    world.credential = Some(Bytes::from_static(b"eyJh.eyJi.c"));
+    world.run_until(70 * SECOND, |_| false);
+    assert_eq!(presented(&world), ["first"]);
+    world.server.cut();
+    world.run_until(10 * SECOND, |_| false);
+    assert_eq!(presented(&world), ["first"]);
 }

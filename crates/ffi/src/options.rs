@@ -57,7 +57,7 @@ pub struct Driver {
     progress: Progress,
     /// How long to look before sleeping, where a processor can be spared for it.
     spin_us: u64,
-    /// A file with a token, as `thalweg token new` makes it.
+    /// A file with a token, as `thalweg token new` makes it, or with what another issuer has made.
     credential: Option<PathBuf>,
     /// For an address: the group file's token, in hexadecimal.
     pub token: Option<String>,

@@ -40,7 +40,7 @@ pub struct Connection {
         hide_env_values = true
     )]
     tls_ca: Option<PathBuf>,
-    /// A file with a token or a certificate of a project [env: THALWEG_CREDENTIAL]
+    /// A file with a token, a certificate or a JWT of a project [env: THALWEG_CREDENTIAL]
     #[arg(
         long,
         value_name = "FILE",

@@ -8,7 +8,7 @@ use crate::error::ClientError;
 use crate::group_file::GroupFile;
 use crate::mailbox::Counters;
 use crate::options::{DriverOptions, Endpoint};
-use crate::url::TOKEN_PREFIX;
+use crate::presented::{TOKEN_PREFIX, is_jwt, is_overheard};
 use bytes::Bytes;
 use net::{Fingerprint, Link, Message, Received};
 use std::collections::VecDeque;
@@ -16,12 +16,16 @@ use std::time::Duration;
 use wire::codec::Codec;
 use wire::frame::FrameKind;
 use wire::message::{
-    ACCESS_TOKEN, Authenticated, FEATURES, Hello, PROTOCOL_VERSION, Role, Welcome,
+    ACCESS_TOKEN, Authenticated, FEATURES, Hello, ISSUED, ISSUED_TIMEOUT, PROTOCOL_VERSION, Role,
+    Welcome,
 };
 use wire::{DirectoryId, ErrorCode, ErrorReply, SessionId};
 
 /// How long one address may take to answer before the next one is tried.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an answer to what others have issued may take: the server has it looked at. Who came again meanwhile
+/// would only have it looked at twice.
+const LOOKED_AT: Duration = ISSUED_TIMEOUT.saturating_add(Duration::from_secs(4));
 /// For so long a server that was just started may not have written its group
 /// file yet, so that a token from the file before is refused.
 const TOKEN_GRACE: Duration = Duration::from_secs(2);
@@ -153,7 +157,7 @@ impl Connection {
             return;
         };
         match &self.phase {
-            Phase::Up { .. } => credential.renew(wire, result),
+            Phase::Up { address } => credential.renew(wire, result, address),
             Phase::Reading => match result {
                 Ok(text) => {
                     credential.begin_with(text);
@@ -198,6 +202,7 @@ impl Connection {
             }
             Endpoint::Address { address, .. } => {
                 self.candidates = VecDeque::from([address.clone()]);
+                self.keep_secret();
                 self.next_candidate(context, outputs);
             }
         }
@@ -229,6 +234,7 @@ impl Connection {
                 if has_tls && credential.is_some_and(Credential::is_certificate) {
                     self.candidates.retain(|address| is_tls(address));
                 }
+                self.keep_secret();
             }
             Err(reason) => {
                 self.failure = Some(ClientError::Unreachable {
@@ -238,6 +244,31 @@ impl Connection {
             }
         }
         self.next_candidate(context, outputs);
+    }
+
+    /// Takes out addresses at which what others have issued is not presented, for whoever listens on the way would have
+    /// it. Without another one there is nothing to be tried.
+    fn keep_secret(&mut self) {
+        let is_issued = self.presents_issued();
+        let first = self.candidates.front().cloned();
+        if !is_issued {
+            return;
+        }
+        self.candidates.retain(|address| !is_overheard(address));
+        if let Some(address) = first.filter(|_| self.candidates.is_empty()) {
+            self.failure = Some(ClientError::Invalid(format!(
+                "{address}: a JWT, or a token that others have made, is not presented without \
+                 encryption: use an address of tls://"
+            )));
+            self.is_final = !self.was_up;
+        }
+    }
+
+    fn presents_issued(&self) -> bool {
+        match &self.credential {
+            Some(credential) => credential.is_issued(),
+            None => is_jwt(&self.token),
+        }
     }
 
     fn next_candidate(&mut self, context: &mut Context, outputs: &mut VecDeque<Output>) {
@@ -282,6 +313,7 @@ impl Connection {
             None if self.token.starts_with(TOKEN_PREFIX.as_bytes()) => {
                 (ACCESS_TOKEN, self.token.clone())
             }
+            None if is_jwt(&self.token) => (ISSUED, self.token.clone()),
             None => ("token", self.token.clone()),
         };
         let hello = Hello {
@@ -298,9 +330,14 @@ impl Connection {
             trace: 0,
             client_name: self.client_name.clone(),
         };
+        let deadline = match hello.mechanism == ISSUED {
+            true => context.now + LOOKED_AT,
+            false => *deadline,
+        };
+        context.arm(deadline, Timer::Connection);
         self.phase = Phase::Greeting {
             address: address.clone(),
-            deadline: *deadline,
+            deadline,
         };
         let message = Message::control(FrameKind::Hello, 0, hello.to_bytes());
         Wire::new(context, Some(link)).send(message);
@@ -336,7 +373,10 @@ impl Connection {
                         self.is_final = !self.was_up;
                         self.failure = Some(ClientError::Server(error));
                     }
-                    ErrorCode::NotAuthenticated => self.token_refused(context, &address, error),
+                    // Whether it counts could not be found out, if it may be tried again.
+                    ErrorCode::NotAuthenticated if !error.retryable => {
+                        self.token_refused(context, &address, error);
+                    }
                     ErrorCode::Unsupported | ErrorCode::NotAuthorized => {
                         self.failure = Some(ClientError::Server(error));
                         self.is_final = true;
@@ -511,6 +551,13 @@ impl Connection {
     /// foreign servers have answered, or the token is refused.
     pub fn hopeless(&self, context: &Context) -> Option<ClientError> {
         if matches!(self.phase, Phase::Up { .. }) {
+            return None;
+        }
+        // What others have issued is looked at, which has a time of its own.
+        if let Phase::Greeting { deadline, .. } = &self.phase
+            && context.now < *deadline
+            && self.presents_issued()
+        {
             return None;
         }
         let passed = |since: Duration| context.now >= since.saturating_add(self.connect_timeout);

@@ -3,6 +3,7 @@
 use super::io::RenewedCredential;
 use super::wire_session::{Context, Timer, Wire};
 use crate::options::CredentialEnds;
+use crate::presented::{is_overheard, mechanism};
 use bytes::Bytes;
 use net::{Identity, Message};
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use wire::codec::Codec;
 use wire::frame::FrameKind;
 use wire::message::{
-    ACCESS_TOKEN, Authenticate, Authenticated, CERTIFICATE, CertificateChain, RENEW_CERTIFICATE,
+    Authenticate, Authenticated, CERTIFICATE, CertificateChain, ISSUED, RENEW_CERTIFICATE,
 };
 
 /// How soon the file is read again at the earliest.
@@ -86,11 +87,16 @@ impl Credential {
         self.text.windows(PEM.len()).any(|part| part == PEM)
     }
 
+    /// Whether others have issued it, and not the server.
+    pub fn is_issued(&self) -> bool {
+        !self.is_certificate() && mechanism(&self.text) == ISSUED
+    }
+
     /// What a Hello says of it.
     pub fn hello(&self) -> (&'static str, Bytes) {
         match self.is_certificate() {
             true => (CERTIFICATE, Bytes::new()),
-            false => (ACCESS_TOKEN, self.text.clone()),
+            false => (mechanism(&self.text), self.text.clone()),
         }
     }
 
@@ -132,8 +138,8 @@ impl Credential {
     }
 
     /// The server says how long it is good. The file is looked at when two thirds of that are
-    /// over, and then again and again; at once when it is over. Gives what is to be said if little is left, once, and at
-    /// the end.
+    /// over, and then again and again; at once when it is over. Gives what is to be said if little is left, once, and
+    /// at the end.
     pub fn good_for(
         &mut self,
         context: &mut Context,
@@ -188,25 +194,27 @@ impl Credential {
     }
 
     /// The file was read while a connection stands: what is new in it is presented. What cannot be
-    /// read leaves what there is.
-    pub fn renew(&mut self, wire: &mut Wire<'_>, result: Result<Bytes, String>) {
+    /// read leaves what there is, and so does what others have issued where it may be overheard.
+    pub fn renew(&mut self, wire: &mut Wire<'_>, result: Result<Bytes, String>, address: &str) {
         let left = self.expires_at.unwrap_or_default();
         let left = left.saturating_sub(wire.now());
         self.look_again(wire.context, left, left / 3);
-        let asked = match result {
-            Ok(text) if self.read(text.clone()) => {
+        let is_secret = |text: &Bytes| mechanism(text) == ISSUED && is_overheard(address);
+        let asked = match result.ok().filter(|text| !is_secret(text)) {
+            // What others have issued is asked about anew: it may be good for longer than was said.
+            Some(text) if self.read(text.clone()) || self.is_issued() => {
                 self.has_asked = false;
                 self.presented()
             }
             // Who shares the file has not renewed it.
-            Ok(_) if self.is_certificate() && !self.has_asked => {
+            Some(_) if self.is_certificate() && !self.has_asked => {
                 self.has_asked = true;
                 Some(Authenticate {
                     mechanism: RENEW_CERTIFICATE.to_owned(),
                     proof: Bytes::new(),
                 })
             }
-            Ok(_) | Err(_) => None,
+            _ => None,
         };
         if let Some(asked) = asked {
             let message = Message::control(FrameKind::Authenticate, 0, asked.to_bytes());
@@ -225,7 +233,7 @@ impl Credential {
                     CertificateChain { certificates }.to_bytes().into(),
                 )
             }
-            false => (ACCESS_TOKEN, self.text.clone()),
+            false => (mechanism(&self.text), self.text.clone()),
         };
         Some(Authenticate {
             mechanism: mechanism.to_owned(),

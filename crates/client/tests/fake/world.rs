@@ -82,6 +82,9 @@ impl World {
                 Output::Connect {
                     attempt, address, ..
                 } => {
+                    // Whatever the scheme, the network is this one.
+                    let (_, rest) = address.split_once("://").unwrap();
+                    let address = format!("sim://{rest}");
                     let transport = self.net.transport(LinkOptions::default());
                     self.link = Some((attempt, transport.connect(&address).unwrap()));
                 }

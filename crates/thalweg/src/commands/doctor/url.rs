@@ -102,6 +102,9 @@ impl Checked {
     }
 
     fn follow(&mut self, url: &StreamUrl) {
+        if !url.token.starts_with(access::TEXT_PREFIX.as_bytes()) {
+            return self.follow_jwt(url);
+        }
         // The credential is looked at first: it can be checked without a connection.
         let token = std::str::from_utf8(&url.token)
             .map_err(|error| error.to_string())
@@ -131,6 +134,19 @@ impl Checked {
                     self.rights(&token, &driver);
                 }
             }
+        }
+    }
+
+    /// Of what another issuer has made only the server knows what it is good for.
+    fn follow_jwt(&mut self, url: &StreamUrl) {
+        self.add(
+            "credential",
+            Outcome::Note,
+            "a JWT: the server knows what it is good for",
+        );
+        if self.tell("name", name(&url.address)) && self.tell("tls", tls(&url.address)) {
+            let taken = session(url).map(|_| "the server takes the JWT".to_owned());
+            self.tell("session", taken);
         }
     }
 
