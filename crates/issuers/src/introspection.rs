@@ -1,15 +1,16 @@
 //! A command of the site that says who the holder of a token is.
 
+use crate::answers::{Answers, hash};
 use crate::faults::{Fault, planted};
 use crate::json;
 use crate::jwt::JWT_BYTES_MAX;
-use ring::digest::{SHA256, digest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use serde_json::Value;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -18,10 +19,6 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
-/// How long an answer counts.
-const KEPT: Duration = Duration::from_secs(60);
-/// Answers that are kept.
-const KEPT_MAX: usize = 1024;
 /// The most commands at once, those included that hang before they begin.
 const RUNNING_MAX: usize = 32;
 /// The longest answer.
@@ -46,14 +43,11 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Until when an answer counts, and what is so of the holder, if the token is one.
-type Said = (Instant, Option<Claims>);
-
 /// The command, and what it has said.
 pub struct Introspection {
     command: Vec<String>,
-    /// By the hash of the token. Locked for a look.
-    known: Mutex<HashMap<[u8; 32], Said>>,
+    /// Locked for a look.
+    known: Mutex<Answers>,
     asking: Mutex<HashSet<[u8; 32]>>,
     /// Somebody has asked to the end.
     asked: Condvar,
@@ -174,28 +168,21 @@ impl Introspection {
         let now = Instant::now();
         let text = self.run(token, deadline)?;
         let claims = parse(&text)?;
-        let mut known = self.known();
-        if known.len() >= KEPT_MAX {
-            known.retain(|_, (until, _)| now < *until);
-        }
-        if known.len() < KEPT_MAX {
-            known.insert(hash, (now + KEPT, claims.clone()));
-        }
+        self.known().keep(hash, claims.clone(), now);
         Ok(claims)
     }
 
     /// What was said of a token, while that counts. Does not block.
     pub fn answered(&self, token: &str) -> Option<Option<Claims>> {
-        let (until, claims) = self.known().get(&hash(token)).cloned()?;
-        (Instant::now() < until).then_some(claims)
+        self.known().get(&hash(token), Instant::now())
     }
 
     /// Forgets what was said of a token.
     pub fn forget(&self, token: &str) {
-        self.known().remove(&hash(token));
+        self.known().forget(&hash(token));
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 32], Said>> {
+    fn known(&self) -> MutexGuard<'_, Answers> {
         self.known.lock().expect("no holder panics here")
     }
 
@@ -249,6 +236,11 @@ fn run(words: &[String], token: &str, deadline: Instant, all: &RunningAll, leave
     let token = token.map_err(|error| failed("the token cannot be handed on", &error))?;
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
+    // Credentials and URLs of the program that a server may be part of are none of its business.
+    let own = std::env::vars_os().filter(|(name, _)| is_own(name));
+    own.for_each(|(name, _)| {
+        command.env_remove(name);
+    });
     // What it says on standard error might have the token.
     command
         .stdin(token)
@@ -264,6 +256,11 @@ fn run(words: &[String], token: &str, deadline: Instant, all: &RunningAll, leave
     let stdout = child.child.stdout.take().expect("it was asked for");
     let text = read(stdout, deadline)?;
     Ok((text, child.wait(deadline)?))
+}
+
+/// Whether a variable of the environment is of this product.
+fn is_own(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b"THALWEG_")
 }
 
 /// A file in memory that has this text. No pipe is: that may be full, and whoever writes to one that nobody reads any
@@ -414,7 +411,13 @@ fn is_active(answer: &Claims) -> Option<bool> {
     Some(*said == Value::Bool(true))
 }
 
-fn hash(token: &str) -> [u8; 32] {
-    let hash = digest(&SHA256, token.as_bytes());
-    hash.as_ref().try_into().expect("SHA-256 has 32 bytes")
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_has_no_variable_of_ours() {
+        assert!(is_own(OsStr::new("THALWEG_CREDENTIAL")));
+        assert!(!is_own(OsStr::new("PATH")) && !is_own(OsStr::new("thalweg_url")));
+    }
 }

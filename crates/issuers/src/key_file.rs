@@ -29,7 +29,7 @@ pub enum KeysFound {
 impl KeysFound {
     /// Looks at a file. Blocks for as long as its file system does.
     pub fn at(path: &Path) -> Self {
-        match read(path) {
+        match read_keys(path) {
             Ok(text) => Keys::parse(&text).map_or_else(Self::Unread, Self::There),
             Err(error) if error.kind() == ErrorKind::NotFound => Self::Gone,
             Err(error) => Self::Unread(error.to_string()),
@@ -37,7 +37,20 @@ impl KeysFound {
     }
 }
 
-fn read(path: &Path) -> io::Result<String> {
+fn read_keys(path: &Path) -> io::Result<String> {
+    let text = read(path)?;
+    match std::fs::metadata(path)?.mode() & WRITTEN_BY_ALL {
+        0 => Ok(text),
+        _ => Err(io::Error::other("everybody may write it")),
+    }
+}
+
+/// The text of a regular file, of 1 MiB at most. Blocks for as long as its file system
+/// does, and for no pipe.
+///
+/// # Errors
+/// If there is no such file.
+pub fn read(path: &Path) -> io::Result<String> {
     // Opening a pipe waits for whoever writes it, for ever perhaps.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new()
@@ -47,9 +60,6 @@ fn read(path: &Path) -> io::Result<String> {
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(io::Error::other("it is no regular file"));
-    }
-    if metadata.mode() & WRITTEN_BY_ALL != 0 {
-        return Err(io::Error::other("everybody may write it"));
     }
     let mut text = String::new();
     file.take(KEYS_BYTES_MAX + 1).read_to_string(&mut text)?;

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod algorithm;
+mod answers;
 mod check;
 mod faults;
 mod file;
@@ -27,7 +28,7 @@ pub use check::{Asker, Refusal};
 pub use file::{Introspected, Issuer, Issuers, LEEWAY_MAX, LIFE_MAX};
 pub use introspection::{Claims, Failure, Introspection, TIMEOUT};
 pub use jwt::JWT_BYTES_MAX;
-pub use key_file::{KeysFound, KnownKeys, UNREAD_MAX};
+pub use key_file::{KeysFound, KnownKeys, UNREAD_MAX, read};
 pub use keys::{KEYS_BYTES_MAX, Keys};
 pub use mapping::{Map, Maps};
 

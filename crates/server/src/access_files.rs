@@ -322,11 +322,34 @@ impl AccessFiles {
 
     /// Whose credentials are taken besides the server's own. Their keys are read apart.
     fn issuers(&self) -> Result<Issuers, ServerError> {
-        let text = read_if_there(&self.path.join(ISSUERS_FILE))?;
-        let issuers = text.map(|text| Issuers::parse(&text)).transpose();
-        let issuers =
-            issuers.map_err(|why| self.refuse(format!("{DIRECTORY}/{ISSUERS_FILE}: {why}")))?;
-        Ok(issuers.unwrap_or_default())
+        let refused = |why: String| self.refuse(format!("{DIRECTORY}/{ISSUERS_FILE}: {why}"));
+        let path = self.path.join(ISSUERS_FILE);
+        let text = match issuers::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Issuers::default()),
+            text => text.map_err(|error| refused(error.to_string()))?,
+        };
+        // It names a program, which runs as the server's user.
+        if let Some(writable) = self.writable_by_others(&path) {
+            return Err(refused(format!(
+                "others may write {}: they might have the server run what they like. {} is to have the mode 0700",
+                writable.display(),
+                self.path.display()
+            )));
+        }
+        Issuers::parse(&text).map_err(refused)
+    }
+
+    /// The file, or the directory that it is in, if others than the server's user can write it.
+    fn writable_by_others(&self, file: &Path) -> Option<PathBuf> {
+        const ENTERED: u32 = 0o011;
+        const WRITTEN: u32 = 0o022;
+        let mode = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.mode());
+        if mode(&self.path) & ENTERED == 0 {
+            return None;
+        }
+        let both = [self.path.as_path(), file];
+        let writable = both.into_iter().find(|path| mode(path) & WRITTEN != 0);
+        writable.map(Path::to_owned)
     }
 
     /// Who may do what, and how much; without a file, what there is by default.
@@ -616,6 +639,45 @@ mod tests {
         ] {
             assert!(said.contains(part), "{part}: {said}");
         }
+    }
+
+    #[test]
+    fn a_file_that_others_may_write_names_no_program() {
+        let data = tempfile::tempdir().unwrap();
+        let files = AccessFiles::within(data.path());
+        files.make().unwrap();
+        let access = data.path().join("access");
+        let file = access.join("issuers.json");
+        std::fs::write(
+            &file,
+            r#"{"introspection": {"command": ["x"], "maps": []}}"#,
+        )
+        .unwrap();
+        let mode = |path: &Path, mode| {
+            std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+        };
+        for (directory, own, is_taken) in [
+            (0o700, 0o666, true),
+            (0o755, 0o644, true),
+            (0o755, 0o664, false),
+            (0o755, 0o646, false),
+            (0o775, 0o600, false),
+        ] {
+            mode(&access, directory);
+            mode(&file, own);
+            let issuers = files.issuers();
+            assert_eq!(issuers.is_ok(), is_taken, "{directory:o} {own:o}");
+        }
+        let said = files.issuers().unwrap_err().to_string();
+        assert!(said.contains("is to have the mode 0700"), "{said}");
+        // A pipe that nobody writes holds up nobody.
+        mode(&access, 0o700);
+        std::fs::remove_file(&file).unwrap();
+        let kind = rustix::fs::FileType::Fifo;
+        let made = rustix::fs::mknodat(rustix::fs::CWD, &file, kind, 0o600.into(), 0);
+        made.unwrap();
+        let said = files.issuers().unwrap_err().to_string();
+        assert!(said.contains("no regular file"), "{said}");
     }
 
     /// What was revoked cannot be read: nobody is believed who might have been.
