@@ -3,8 +3,8 @@
 //!
 //! The way of such a credential is
 //!
-//! 1. [`Issuers::of_jwt`]: whether it is a JWT of an issuer that is named here;
-//! 2. [`Issuers::check_jwt`]: its signature, audience and times; or [`Introspection::ask`], by the site's command;
+//! 1. whether it is a JWT of an issuer that is named here;
+//! 2. its signature, audience and times; or [`Introspection::ask`], by the site's command;
 //! 3. both map what was said of its holder, its claims, to a project and limits: an [`access::Verified`].
 //!
 //! Nothing maps by default, and what does not map is refused. The page of the file is `docs/reference/issuers.md`.
