@@ -122,6 +122,8 @@ pub struct System {
     reactor: Reactor,
     threads: DiskThreads,
     examine: ExamineThreads,
+    /// Looks under way: without one nobody is asked, for there is a lock.
+    examining: usize,
     disk: Arc<dyn Disk>,
     /// Empty between calls; its memory is reused.
     done: Vec<Done>,
@@ -191,6 +193,7 @@ impl System {
             reactor,
             threads: parts.threads,
             examine: parts.examine,
+            examining: 0,
             disk: parts.disk,
             done: Vec::new(),
             clock: Clock {
@@ -253,11 +256,14 @@ impl Environment for System {
     }
 
     fn take_done(&mut self, inputs: &mut Vec<Input>) {
-        let examined = self.examine.take_done().into_iter();
-        inputs.extend(examined.map(|(job, examined)| {
-            let result = JobResult::Examined(Box::new(examined));
-            Input::JobDone { job, result }
-        }));
+        if self.examining > 0 {
+            let examined = self.examine.take_done();
+            self.examining -= examined.len();
+            inputs.extend(examined.into_iter().map(|(job, examined)| {
+                let result = JobResult::Examined(Box::new(examined));
+                Input::JobDone { job, result }
+            }));
+        }
         self.threads.take_done(&mut self.done);
         for done in self.done.drain(..) {
             match done {
@@ -311,7 +317,10 @@ impl Environment for System {
                 look,
                 awaited,
                 ..
-            } => self.examine.submit(job, look, presented, awaited),
+            } => {
+                self.examining += 1;
+                self.examine.submit(job, look, presented, awaited);
+            }
             work => self.threads.submit(Task::Job { job, work }),
         }
     }
