@@ -103,6 +103,16 @@ class Link:
             assert what(self.last), self.end()
             return self.last
 
+    def until_whole(self, source: Server, copy: Server, topic: str) -> None:
+        """Waits until all is there that the source has now: what is said of the lag may be a second old."""
+        self.until(lambda last: last.get("state") == "copying")
+        has = contents(source, topic)
+        until = time.monotonic() + 120
+        while contents(copy, topic) != has:
+            with self.news:
+                assert self.news.wait(120), self.last
+            assert time.monotonic() < until and not self.has_ended(), self.last
+
     def has_ended(self) -> bool:
         return self.process.poll() is not None
 

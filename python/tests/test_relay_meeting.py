@@ -102,7 +102,7 @@ def test_a_mirror_through_a_tunnel_of_two_that_meet(
         else:
             lines[turn % 2].cut()
             lines[turn % 2].mend()
-        link.until(lambda last: last.get("state") == "copying" and last["lag_events"] == 0)
+        link.until_whole(source, copy, "shots")
     link.stop()
     has = contents(source, "shots")
     assert len(has) == count
