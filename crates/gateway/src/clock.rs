@@ -8,6 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 #[derive(Debug, Clone)]
 pub struct Clock {
     start: Instant,
+    /// The second of the day at which a test's clock stands.
+    stands: Option<u64>,
     /// Seconds that a test has let pass; 0 otherwise.
     passed: Arc<AtomicU64>,
 }
@@ -17,8 +19,17 @@ impl Clock {
     pub fn start() -> Self {
         Self {
             start: Instant::now(),
+            stands: None,
             passed: Arc::default(),
         }
+    }
+
+    /// A clock by which no second of the day passes but those of [`Clock::pass`].
+    #[cfg(test)]
+    pub fn standing() -> Self {
+        let mut clock = Self::start();
+        clock.stands = Some(clock.unix());
+        clock
     }
 
     /// The time since the start.
@@ -28,8 +39,11 @@ impl Clock {
 
     /// Seconds since 1970.
     pub fn unix(&self) -> u64 {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        since.unwrap_or_default().as_secs() + self.passed.load(Ordering::Relaxed)
+        let day = self.stands.unwrap_or_else(|| {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH);
+            since.unwrap_or_default().as_secs()
+        });
+        day + self.passed.load(Ordering::Relaxed)
     }
 
     /// Lets so many seconds of the day pass.

@@ -212,7 +212,7 @@ pub fn surroundings(directory: crate::directory::Directory) -> Surroundings {
         on_ready: None,
         leave_instances: false,
         limits: crate::options::Limits::default(),
-        clock: crate::clock::Clock::start(),
+        clock: crate::clock::Clock::standing(),
         report: crate::report::Report::new(|_| {}),
     }
 }
