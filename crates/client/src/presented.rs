@@ -46,14 +46,27 @@ pub(crate) fn is_jwt(text: &[u8]) -> bool {
     text.starts_with(b"eyJ") && dots == 2 && is_issued(text)
 }
 
-/// Whether somebody on the way to an address may hear what is sent there.
+/// Whether somebody on the way to an address may hear what is sent there: so it is, unless the
+/// address is encrypted, or stays on this host.
 pub(crate) fn is_overheard(address: &str) -> bool {
-    address.starts_with("tcp://")
+    const HEARD_BY_NOBODY: [&str; 5] = ["tls", "unix", "inproc", "shm", "sim"];
+    let scheme = address.split_once("://").map(|(scheme, _)| scheme);
+    !scheme.is_some_and(|scheme| HEARD_BY_NOBODY.contains(&scheme))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_overheard_unless_it_is_known_not_to_be() {
+        for address in ["tls://host:1", "unix:///run/x", "inproc://x", "shm://x"] {
+            assert!(!is_overheard(address), "{address}");
+        }
+        for address in ["tcp://host:1", "later://host", "host:1", ""] {
+            assert!(is_overheard(address), "{address}");
+        }
+    }
 
     #[test]
     fn a_word_that_is_no_token_of_a_server_was_issued_by_others() {

@@ -131,6 +131,16 @@ impl Issuers {
         }
     }
 
+    /// Ends the command that runs, unless `now` goes on with it. Does not wait.
+    pub fn stop_if_replaced(&self, now: &Self) {
+        if let Some(site) = &self.introspected {
+            let goes_on = now.introspected.as_ref();
+            if !goes_on.is_some_and(|next| Arc::ptr_eq(&next.asked, &site.asked)) {
+                site.asked.stop();
+            }
+        }
+    }
+
     /// Ends commands that run: nobody waits for them any more.
     pub fn end(&self) {
         if let Some(site) = &self.introspected {

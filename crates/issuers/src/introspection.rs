@@ -30,6 +30,9 @@ const ENDED: Duration = Duration::from_millis(5);
 /// How long is waited for the end of one that was killed.
 const KILLED: Duration = Duration::from_secs(1);
 
+/// Why none begins any more.
+const OVER: &str = "its command is replaced, or the server ends";
+
 /// What was said of somebody, by name.
 pub type Claims = serde_json::Map<String, Value>;
 
@@ -110,12 +113,18 @@ impl Introspection {
         }
     }
 
-    /// Ends what runs, and lets nothing more begin. Waits a second at most.
-    pub fn end(&self) {
+    /// Ends what runs, and lets nothing more begin. Does not wait.
+    pub fn stop(&self) {
         let mut state = self.running.state();
         state.is_over = true;
         // They are not waited for yet, so that the numbers are their own.
         state.begun.iter().for_each(|id| kill_group(*id));
+    }
+
+    /// [`Introspection::stop`], and waits a second at most for what runs.
+    pub fn end(&self) {
+        self.stop();
+        let mut state = self.running.state();
         let until = Instant::now() + KILLED;
         // One that begins at this moment sees that by itself.
         while state.count > 0 {
@@ -192,7 +201,7 @@ impl Introspection {
         let mut state = self.running.state();
         if state.is_over || state.count >= RUNNING_MAX {
             let why = match state.is_over {
-                true => "the server ends".to_owned(),
+                true => OVER.to_owned(),
                 false => format!("{RUNNING_MAX} of its command run already, or do not even begin"),
             };
             return Err(Failure(why));
@@ -251,7 +260,7 @@ fn run(words: &[String], token: &str, deadline: Instant, all: &RunningAll, leave
     let child = child.map_err(|error| failed("it cannot be started", &error))?;
     let mut child = Running::new(child, all, leaves);
     if all.state().is_over {
-        return Err(Failure("the server ends".to_owned()));
+        return Err(Failure(OVER.to_owned()));
     }
     let stdout = child.child.stdout.take().expect("it was asked for");
     let text = read(stdout, deadline)?;

@@ -249,6 +249,12 @@ impl Pusher {
         self.places.count()
     }
 
+    /// How many are connected and wait for a message.
+    #[cfg(test)]
+    pub(crate) fn free(&self) -> usize {
+        self.shared.state().free.len()
+    }
+
     /// Takes a message, if less is held than the bound. Gives it back otherwise.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Lines about connections, so many in a time: who connects again and again fills no log.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Lines in [`WINDOW`] at most.
@@ -11,7 +11,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Reports {
     say: fn(&str),
-    /// Guards the count; held while a line is said, so that lines do not mix.
+    /// Guards the count, and is not held while a line is said: that may take its time.
     state: Mutex<State>,
 }
 
@@ -37,22 +37,37 @@ impl Reports {
     }
 
     pub(crate) fn line_at(&self, now: Instant, text: &str) {
-        let mut state = self.state.lock().expect("no holder panics here");
+        let Some(left_out) = self.state().count(now) else {
+            return;
+        };
+        if left_out > 0 {
+            (self.say)(&format!("{left_out} more lines were left out"));
+        }
+        (self.say)(text);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder panics here")
+    }
+}
+
+impl State {
+    /// Counts a line. How many were left out before it, or `None` if it is left out too.
+    fn count(&mut self, now: Instant) -> Option<u64> {
         let is_over = |began: Instant| now.saturating_duration_since(began) >= WINDOW;
-        if state.began.is_none_or(is_over) {
-            if state.left_out > 0 {
-                (self.say)(&format!("{} more lines were left out", state.left_out));
-            }
-            *state = State {
+        let mut left_out = 0;
+        if self.began.is_none_or(is_over) {
+            left_out = self.left_out;
+            *self = Self {
                 began: Some(now),
-                ..State::default()
+                ..Self::default()
             };
         }
-        if state.said == LINES_MAX {
-            state.left_out += 1;
-            return;
+        if self.said == LINES_MAX {
+            self.left_out += 1;
+            return None;
         }
-        state.said += 1;
-        (self.say)(text);
+        self.said += 1;
+        Some(left_out)
     }
 }

@@ -176,6 +176,7 @@ impl Believed {
             known: issuers.names(),
             changed: issuers.changed_since(&before),
         };
+        before.stop_if_replaced(&issuers);
         self.others.set(Arc::new(issuers));
         Some(Input::Access(AccessChange::Issuers(change)))
     }
@@ -341,15 +342,14 @@ impl AccessFiles {
 
     /// The file, or the directory that it is in, if others than the server's user can write it.
     fn writable_by_others(&self, file: &Path) -> Option<PathBuf> {
-        const ENTERED: u32 = 0o011;
-        const WRITTEN: u32 = 0o022;
-        let mode = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.mode());
-        if mode(&self.path) & ENTERED == 0 {
-            return None;
+        let own = rustix::process::geteuid().as_raw();
+        let found = |path: &Path| std::fs::metadata(path).ok().map(|it| (it.uid(), it.mode()));
+        let (directory, file) = (self.path.as_path(), file);
+        match write_access(own, found(directory), found(file)) {
+            Writable::Nobody => None,
+            Writable::Directory => Some(directory.to_owned()),
+            Writable::File => Some(file.to_owned()),
         }
-        let both = [self.path.as_path(), file];
-        let writable = both.into_iter().find(|path| mode(path) & WRITTEN != 0);
-        writable.map(Path::to_owned)
     }
 
     /// Who may do what, and how much; without a file, what there is by default.
@@ -423,6 +423,30 @@ impl AccessFiles {
             directory: self.data.clone(),
             why,
         }
+    }
+}
+
+/// What others than the server's user, and root, may write.
+#[derive(Debug, PartialEq, Eq)]
+enum Writable {
+    Nobody,
+    Directory,
+    File,
+}
+
+/// Of a directory and a file in it with these owners and modes, for a server of the user `own`.
+fn write_access(own: u32, directory: Option<(u32, u32)>, file: Option<(u32, u32)>) -> Writable {
+    const ENTERED: u32 = 0o011;
+    const WRITTEN: u32 = 0o022;
+    let is_others = |(owner, mode): (u32, u32)| (owner != own && owner != 0) || mode & WRITTEN != 0;
+    let is_shut = |(owner, mode): (u32, u32)| !is_others((owner, mode)) && mode & ENTERED == 0;
+    // Who owns a file may change its mode; where nobody enters there is no way to it.
+    if directory.is_some_and(is_others) {
+        Writable::Directory
+    } else if !directory.is_some_and(is_shut) && file.is_some_and(is_others) {
+        Writable::File
+    } else {
+        Writable::Nobody
     }
 }
 
@@ -670,6 +694,17 @@ mod tests {
         }
         let said = files.issuers().unwrap_err().to_string();
         assert!(said.contains("is to have the mode 0700"), "{said}");
+        // What somebody else owns is written by that one.
+        for (directory, file, writable) in [
+            ((7, 0o700), (7, 0o600), Writable::Nobody),
+            ((0, 0o755), (0, 0o644), Writable::Nobody),
+            ((8, 0o700), (7, 0o600), Writable::Directory),
+            ((7, 0o755), (8, 0o600), Writable::File),
+            ((7, 0o700), (8, 0o666), Writable::Nobody),
+        ] {
+            let found = write_access(7, Some(directory), Some(file));
+            assert_eq!(found, writable, "{directory:?} {file:?}");
+        }
         // A pipe that nobody writes holds up nobody.
         mode(&access, 0o700);
         std::fs::remove_file(&file).unwrap();

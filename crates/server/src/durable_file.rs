@@ -1,8 +1,9 @@
 //! Small files that are there whole or not at all, also after a power loss.
 
 use crate::error::ServerError;
+use rustix::fs::OFlags;
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
@@ -81,15 +82,30 @@ pub(crate) fn make_private(path: &Path) -> Result<(), ServerError> {
         .map_err(ServerError::file(format!("making {}", path.display())))
 }
 
-/// The text of a file, if it is there.
+/// The text of a regular file, if it is there. Waits for no pipe.
 pub(crate) fn read_if_there(path: &Path) -> Result<Option<String>, ServerError> {
-    match std::fs::read_to_string(path) {
+    match read_regular(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(ServerError::file(format!("reading {}", path.display()))(
             error,
         )),
     }
+}
+
+fn read_regular(path: &Path) -> std::io::Result<String> {
+    // Opening a pipe waits for a writer, for ever perhaps.
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mut file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits() as i32)
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::other("it is no regular file"));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -107,5 +123,21 @@ mod tests {
             let mode = std::fs::metadata(&path).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
         }
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_and_holds_up_nobody() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("pipe");
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, 0o600.into(), 0).unwrap();
+        for path in [pipe.as_path(), directory.path(), Path::new("/dev/null")] {
+            let said = read_if_there(path).unwrap_err().to_string();
+            assert!(said.contains("no regular file"), "{said}");
+        }
+        let absent = directory.path().join("absent");
+        assert_eq!(read_if_there(&absent).unwrap(), None);
+        std::fs::write(&absent, "text").unwrap();
+        assert_eq!(read_if_there(&absent).unwrap().as_deref(), Some("text"));
     }
 }

@@ -237,3 +237,27 @@ fn equal_asks_are_one_and_end_with_whoever_asks() {
     });
     assert!(hangs.ask("other", soon()).unwrap_err().0.contains("ends"));
 }
+
+#[test]
+fn a_command_that_is_replaced_is_stopped_and_one_that_stays_goes_on() {
+    let of = |command: &str| {
+        let file = json!({"introspection": {"command": ["sh", "-c", command], "maps": []}});
+        Issuers::parse(&file.to_string()).unwrap()
+    };
+    let script = r#"echo '{"active": true}'"#;
+    let (before, mut same) = (of(script), of(script));
+    same.keep_answers_of(&before);
+    let ask = |token: &str| {
+        before
+            .introspected
+            .as_ref()
+            .unwrap()
+            .asked
+            .ask(token, soon())
+    };
+    before.stop_if_replaced(&same);
+    assert!(ask("one").is_ok());
+    before.stop_if_replaced(&of("exit 1"));
+    assert!(ask("two").unwrap_err().0.contains("replaced"));
+    before.stop_if_replaced(&Issuers::default());
+}

@@ -160,8 +160,11 @@ impl Sink<'_> {
 }
 
 fn message_of(event: &mut ConsumedEvent, shape: Shape) -> Message {
-    let header = event.headers().into_iter().find(|(name, _)| name == PARTS);
-    let header = header.map(|(_, value)| value);
+    let mut header = None;
+    if shape == Shape::Parts {
+        let found = event.headers().into_iter().find(|(name, _)| name == PARTS);
+        header = found.map(|(_, value)| value);
+    }
     let data = event.take_data();
     to_message(event.metadata_bytes(), data, header.as_deref(), shape)
 }

@@ -45,17 +45,36 @@ pub fn run(args: &SourceArgs) -> Result<(), Failure> {
         producer: &producer,
         socket,
         waiting: VecDeque::new(),
-        refused: Vec::new(),
+        refused: VecDeque::new(),
         again_at: Instant::now(),
         account,
         until: None,
     };
     let ran = source.run();
-    if ran.is_err() {
-        source.give_up()?;
-    }
+    let Source {
+        end: _end,
+        mut socket,
+        waiting,
+        refused,
+        mut account,
+        ..
+    } = source;
     // A producer that is not closed waits for acknowledgements when it is dropped, as long as it takes.
     let closed = producer.close(Duration::ZERO);
+    if ran.is_err() {
+        socket.stop();
+        while socket.pull(Duration::ZERO).is_some() {
+            account.lost += 1;
+        }
+        account.lost += refused.len() as u64;
+        for (future, received) in waiting {
+            match future.try_get() {
+                Some(Ok(_)) => account.count(received.bytes()),
+                _ => account.lost += 1,
+            }
+        }
+        account.tell_now(0)?;
+    }
     ran?;
     match closed {
         // Those that it refused were pushed again.
@@ -74,7 +93,7 @@ struct Source<'a> {
     /// Events that are not acknowledged yet, in the order of their messages.
     waiting: VecDeque<(PushFuture, Received)>,
     /// Events that the topic had no space for; nothing more is read until they are pushed again.
-    refused: Vec<Received>,
+    refused: VecDeque<Received>,
     /// When they are.
     again_at: Instant,
     account: Account,
@@ -117,16 +136,6 @@ impl Source<'_> {
                 }
             }
         }
-    }
-
-    /// Counts what is lost when it cannot go on.
-    fn give_up(&mut self) -> Result<(), Failure> {
-        self.socket.stop();
-        while self.socket.pull(Duration::ZERO).is_some() {
-            self.account.lost += 1;
-        }
-        self.account.lost += (self.waiting.len() + self.refused.len()) as u64;
-        self.account.tell_now(0)
     }
 
     /// What is done between any two messages.
@@ -189,7 +198,11 @@ impl Source<'_> {
         let wait = self.again_at.saturating_duration_since(Instant::now());
         std::thread::sleep(wait.min(LOOK));
         if Instant::now() >= self.again_at {
-            for received in std::mem::take(&mut self.refused) {
+            // What is refused meanwhile has its turn later.
+            for _ in 0..self.refused.len() {
+                let Some(received) = self.refused.pop_front() else {
+                    break;
+                };
                 self.store(received)?;
             }
         }
@@ -222,7 +235,7 @@ impl Source<'_> {
                             format!("{}: {reply}; nothing is read until then", self.args.topic);
                         self.end.reports.line(&text);
                     }
-                    self.refused.push(received);
+                    self.refused.push_back(received);
                 }
                 Err(error) if error.code() == Some(ErrorCode::EventDropped) => self.lose(&error),
                 Err(error) => {
