@@ -101,7 +101,7 @@ const RULES: &[Rule] = &[
         room: "server",
         imports: &[
             "wire", "memory", "topic", "access", "issuers", "net", "fabric", "plugin", "log",
-            "broker", "cluster", "kafka", "amqp",
+            "broker", "cluster", "kafka", "amqp", "vhost",
         ],
         because: "the server executes the node; a client inside it would hide a loop",
     },
@@ -146,6 +146,11 @@ const RULES: &[Rule] = &[
         because: "a protocol of others is read without ours: the server turns its events into the node's requests",
     },
     Rule {
+        room: "vhost",
+        imports: &["wire", "amqp", "faults"],
+        because: "exchanges and bindings are plain state: the server makes the topics and appends the records",
+    },
+    Rule {
         room: "mirror",
         imports: &["wire", "client", "net", "faults"],
         because: "a link is a client of two servers, and knows of them what the wire says",
@@ -179,8 +184,8 @@ const RULES: &[Rule] = &[
         room: "sim",
         imports: &[
             "wire", "memory", "topic", "access", "log", "net", "fabric", "broker", "client",
-            "server", "plugin", "thalweg", "step", "cluster", "kafka", "amqp", "gateway", "relay",
-            "mirror",
+            "server", "plugin", "thalweg", "step", "cluster", "kafka", "amqp", "vhost", "gateway",
+            "relay", "mirror",
         ],
         because: "the simulation drives everything but the bindings to other languages",
     },
@@ -197,7 +202,9 @@ const UNSAFE: [&str; 5] = ["memory", "fabric", "plugin", "ffi", "python"];
 
 /// Rooms of plain state: no sockets, files, clocks or tasks. They are told the
 /// time and handed the bytes, which is what lets one seed play a whole day.
-const PURE: [&str; 6] = ["wire", "topic", "access", "amqp", "broker", "workload"];
+const PURE: [&str; 7] = [
+    "wire", "topic", "access", "amqp", "vhost", "broker", "workload",
+];
 
 /// Crates that bring what a pure room must not have.
 const IMPURE_CRATES: [&str; 9] = [
