@@ -68,8 +68,13 @@ const RULES: &[Rule] = &[
         because: "who may do what is read in one sitting, and is the same wherever it is asked",
     },
     Rule {
+        room: "munge",
+        imports: &[],
+        because: "a library that may not be there is asked by those alone who are configured to",
+    },
+    Rule {
         room: "issuers",
-        imports: &["access", "memory", "faults"],
+        imports: &["access", "memory", "munge", "faults"],
         because: "credentials of others become identities of ours, for a server and for a gateway alike",
     },
     Rule {
@@ -94,7 +99,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         room: "client",
-        imports: &["wire", "memory", "topic", "net"],
+        imports: &["wire", "memory", "topic", "munge", "net"],
         because: "whoever only produces and consumes must not compile a server",
     },
     Rule {

@@ -61,6 +61,7 @@ mod threads;
 mod topic_handle;
 mod topic_state;
 pub mod url;
+mod vouched;
 mod when;
 
 pub use callbacks::call_back;
@@ -101,6 +102,7 @@ pub use when::When;
 // What callers of this crate need of the others.
 pub use memory::Target;
 pub use topic::{Definition, GroupOptions, MirrorOf, QueueOptions, check_partition_count};
+pub use vouched::names_munge;
 pub use wire::message::{
     Cursor, DataWanted, MirrorOpened, MirrorPosition, PartitionDescription, PartitionStorage,
     Start, TopicDescription, Watermarks,

@@ -7,6 +7,7 @@
 use crate::error::ClientError;
 use crate::options::{DriverOptions, Endpoint};
 use crate::presented::{TOKEN_PREFIX, is_jwt, of_content};
+use crate::vouched::names_munge;
 use bytes::Bytes;
 use std::fmt;
 use std::io::Read;
@@ -149,6 +150,8 @@ pub(crate) fn resolve(
         (true, _) => url_in(path)?.map(|url| (url, path.clone())),
         (false, Some(text)) => return Ok((from_text(&text)?.endpoint(), options)),
         (false, None) => match options.credential.clone() {
+            // There is no file.
+            Some(path) if names_munge(&path) => None,
             Some(path) => match address_in(&path) {
                 Some(address) => return Ok((Endpoint::address(address), options)),
                 None => url_in(&path)?.map(|url| (url, path)),

@@ -354,3 +354,66 @@ fn what_others_have_issued_is_not_sent_where_it_is_overheard() {
     world.run_until(10 * SECOND, |_| false);
     assert_eq!(presented(&world), ["first"]);
 }
+
+/// What MUNGE has made, as it was presented.
+fn munged(world: &World) -> Vec<&str> {
+    let presented = world.server.presented.iter();
+    presented
+        .map(|(mechanism, proof)| {
+            assert_eq!(mechanism, ISSUED);
+            std::str::from_utf8(proof).unwrap()
+        })
+        .collect()
+}
+
+fn munge_at(address: &str) -> World {
+    let options = DriverOptions {
+        credential: Some("munge:".into()),
+        ..options()
+    };
+    let mut world = World::at(Endpoint::address(address), options);
+    world.credential = Some(Bytes::from_static(b"x"));
+    world
+}
+
+#[test]
+fn munge_makes_a_credential_for_each_connection_and_for_each_renewal() {
+    let mut world = munge_at("tls://server");
+    world.server.credential_ms = Some(90_000);
+    connect(&mut world).unwrap();
+    assert_eq!(munged(&world), ["MUNGE:x1:"]);
+    // At two thirds of its life another one is made.
+    world.run_until(62 * SECOND, |_| false);
+    assert_eq!(munged(&world), ["MUNGE:x1:", "MUNGE:x2:"]);
+    assert_eq!(world.core.attempt(), 1);
+    world.server.cut();
+    world.run_until(10 * SECOND, |world| world.server.presented.len() > 2);
+    assert_eq!(munged(&world)[2], "MUNGE:x3:");
+}
+
+#[test]
+fn munge_that_makes_none_is_an_error_and_later_an_attempt_that_failed() {
+    let mut world = munge_at("tls://server");
+    world.credential = None;
+    let why = connect(&mut world).unwrap_err().to_string();
+    assert!(why.contains("munged is away"), "{why}");
+    let mut world = munge_at("tls://server");
+    connect(&mut world).unwrap();
+    world.credential = None;
+    world.server.cut();
+    world.run_until(5 * SECOND, |_| false);
+    assert!(!world.ended);
+    world.credential = Some(Bytes::from_static(b"y"));
+    world.run_until(20 * SECOND, |world| world.server.presented.len() > 1);
+    assert!(munged(&world)[1].starts_with("MUNGE:y"));
+}
+
+#[test]
+fn munge_is_for_servers_with_a_certificate() {
+    for address in ["tcp://server", "sim://server"] {
+        let mut world = munge_at(address);
+        let why = connect(&mut world).unwrap_err().to_string();
+        assert!(why.contains("addresses of tls:// alone"), "{why}");
+        assert_eq!((world.made, world.server.presented.len()), (0, 0));
+    }
+}

@@ -5,6 +5,7 @@ use crate::file::{INTROSPECTED_LIFE_MAX, Introspected, Issuers, LIFE_MAX};
 use crate::introspection::{Claims, Failure};
 use crate::jwt::{JWT_BYTES_MAX, Jwt, is_for, time};
 use crate::mapping::Maps;
+use crate::munged::{Munged, is_munged};
 use access::{Issued, Limits, UnixTime, Verified};
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -40,6 +41,8 @@ pub struct Asker<'a> {
     pub namespace: &'a str,
     /// The time of day.
     pub now: UnixTime,
+    /// The SHA-256 of certificates that the server shows; none where it is without TLS.
+    pub certificates: &'a [[u8; 32]],
 }
 
 impl Issuers {
@@ -54,14 +57,25 @@ impl Issuers {
         asker: Asker<'_>,
         deadline: Instant,
     ) -> Result<Verified, Refusal> {
+        if let Some(cluster) = self.munged_of(text) {
+            return munged(cluster, text, asker, deadline);
+        }
         match self.of_jwt(text)? {
             Some(checked) => self.check_jwt(checked, asker),
             None => self.introspect(text, asker, deadline),
         }
     }
 
-    /// Whether a text is for the command: that takes its time.
+    /// The cluster that has made a text, if its users are taken here.
+    fn munged_of(&self, text: &str) -> Option<&Munged> {
+        self.munged.as_ref().filter(|_| is_munged(text))
+    }
+
+    /// Whether a text is for the command, or for MUNGE's daemon: that takes its time.
     pub fn takes_long(&self, text: &str) -> bool {
+        if self.munged_of(text).is_some() {
+            return true;
+        }
         let is_asked = |site: &Introspected| site.asked.answered(text).is_none();
         self.introspected.as_ref().is_some_and(is_asked) && matches!(self.of_jwt(text), Ok(None))
     }
@@ -193,6 +207,9 @@ impl Issuers {
         let jwt = Jwt::read(text).ok().flatten();
         let named = jwt.and_then(|jwt| jwt.issuer().map(crate::keys::cut));
         let what = match named {
+            _ if is_munged(text) => {
+                "the credential is of MUNGE, which is not configured".to_owned()
+            }
             Some(issuer) => format!("the credential is a JWT of issuer {issuer:?}"),
             None => "the credential is no token of this server, and no JWT".to_owned(),
         };
@@ -206,6 +223,27 @@ impl Issuers {
             false => format!("{what}; this server takes those of {}", known.join(", ")),
         }
     }
+}
+
+fn munged(
+    cluster: &Munged,
+    text: &str,
+    asker: Asker<'_>,
+    deadline: Instant,
+) -> Result<Verified, Refusal> {
+    let checked = cluster.check(text, asker.certificates, asker.now, deadline);
+    let (subject, claims, over) = checked?;
+    let issued = Issued {
+        issuer: cluster.name.clone(),
+        subject,
+    };
+    exchange(
+        issued,
+        (&cluster.maps, &claims),
+        over,
+        asker,
+        text.as_bytes(),
+    )
 }
 
 /// What an answer calls the holder. A `sub` that is there is a text; nobody becomes by a `username` who others are by

@@ -1,6 +1,8 @@
 //! Faults that tests plant, to see that they are noticed.
 
 faults::faults! {
+    /// Take what MUNGE has made for another server.
+    AnyCertificate,
     /// Keep unseen whether a signature is right.
     AnySignature,
     /// Take the algorithm that a JWT names, whatever its issuer is configured for.

@@ -7,6 +7,7 @@ use crate::json;
 use crate::key_file::KnownKeys;
 use crate::keys::Keys;
 use crate::mapping::Maps;
+use crate::munged::Munged;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -77,6 +78,7 @@ impl PartialEq for Introspected {
 pub struct Issuers {
     pub(crate) issuers: Vec<Issuer>,
     pub(crate) introspected: Option<Introspected>,
+    pub(crate) munged: Option<Munged>,
 }
 
 impl Issuers {
@@ -92,16 +94,16 @@ impl Issuers {
             match key.as_str() {
                 "issuers" => all.issuers = issuers(value)?,
                 "introspection" => all.introspected = Some(introspected(value)?),
-                _ => known("the file", document, &["issuers", "introspection"])?,
+                "munge" => all.munged = Some(munged(value)?),
+                _ => known("the file", document, &["issuers", "introspection", "munge"])?,
             }
         }
-        if let Some(site) = &all.introspected
-            && all.issuers.iter().any(|issuer| issuer.name == site.name)
-        {
+        let names = all.names();
+        let twice = |(index, name): &(usize, &String)| names[..*index].contains(*name);
+        if let Some((_, name)) = names.iter().enumerate().find(twice) {
             // Their people would be one another's.
             return Err(format!(
-                "introspection has the name of issuer {:?}",
-                site.name
+                "two of issuers, introspection and munge have the name {name:?}"
             ));
         }
         Ok(all)
@@ -128,6 +130,9 @@ impl Issuers {
             && now.asked.command() == older.asked.command()
         {
             now.asked = older.asked.clone();
+        }
+        if let (Some(now), Some(older)) = (&mut self.munged, &before.munged) {
+            now.keep_of(older);
         }
     }
 
@@ -161,6 +166,11 @@ impl Issuers {
         {
             names.push(older.name.clone());
         }
+        if let Some(older) = &before.munged
+            && self.munged.as_ref() != Some(older)
+        {
+            names.push(older.name.clone());
+        }
         names
     }
 
@@ -168,7 +178,8 @@ impl Issuers {
     pub fn names(&self) -> Vec<String> {
         let names = self.issuers.iter().map(|issuer| issuer.name.clone());
         let site = self.introspected.iter().map(|site| site.name.clone());
-        names.chain(site).collect()
+        let cluster = self.munged.iter().map(|cluster| cluster.name.clone());
+        names.chain(site).chain(cluster).collect()
     }
 
     /// Whether it names nobody.
@@ -249,6 +260,28 @@ fn introspected(value: &Value) -> Result<Introspected, String> {
         audience: audience.transpose()?,
         maps: Maps::parse(what, maps.ok_or_else(|| format!("{what} has no \"maps\""))?)?,
     })
+}
+
+fn munged(value: &Value) -> Result<Munged, String> {
+    let what = "munge";
+    let given = object(what, value)?;
+    known(what, given, &["name", "socket", "maps"])?;
+    let text = |key: &str| match given.get(key) {
+        None => Ok(None),
+        Some(value) => value
+            .as_str()
+            .map(Some)
+            .ok_or_else(|| format!("{what}: {key} is no text")),
+    };
+    let name = text("name")?.unwrap_or("cluster");
+    check_name(what, name)?;
+    let socket = text("socket")?.map(Path::new);
+    if socket.is_some_and(|socket| !socket.is_absolute()) {
+        return Err(format!("{what}: socket is no absolute path"));
+    }
+    let maps = given.get("maps");
+    let maps = Maps::parse(what, maps.ok_or_else(|| format!("{what} has no \"maps\""))?)?;
+    Ok(Munged::new(name, socket, maps))
 }
 
 fn check_name(what: &str, name: &str) -> Result<(), String> {

@@ -1,11 +1,11 @@
-//! Credentials of others, and what they are good for here: JWTs of issuers that a site trusts, and tokens that a
-//! command of the site introspects.
+//! Credentials of others, and what they are good for here: JWTs of issuers that a site trusts, credentials of MUNGE,
+//! and tokens that a command of the site introspects.
 //!
 //! The way of such a credential is
 //!
-//! 1. whether it is a JWT of an issuer that is named here;
-//! 2. its signature, audience and times; or [`Introspection::ask`], by the site's command;
-//! 3. both map what was said of its holder, its claims, to a project and limits: an [`access::Verified`].
+//! 1. whether it is of MUNGE, or a JWT of an issuer that is named here;
+//! 2. what MUNGE's daemon says; or its signature, audience and times; or [`Introspection::ask`], by the site's command;
+//! 3. all map what was said of its holder, its claims, to a project and limits: an [`access::Verified`].
 //!
 //! Nothing maps by default, and what does not map is refused. The page of the file is `docs/reference/issuers.md`.
 
@@ -22,6 +22,7 @@ mod jwt;
 mod key_file;
 mod keys;
 mod mapping;
+mod munged;
 
 pub use algorithm::Algorithm;
 pub use check::{Asker, Refusal};
@@ -31,6 +32,7 @@ pub use jwt::JWT_BYTES_MAX;
 pub use key_file::{KeysFound, KnownKeys, UNREAD_MAX, read};
 pub use keys::{KEYS_BYTES_MAX, Keys};
 pub use mapping::{Map, Maps};
+pub use munged::Munged;
 
 #[cfg(test)]
 mod tests;

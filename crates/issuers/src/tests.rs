@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 mod command;
+mod munge;
 mod seeds;
 
 use command::site;
@@ -108,6 +109,7 @@ fn soon() -> Instant {
 const HERE: Asker<'static> = Asker {
     namespace: "",
     now: at_now(),
+    certificates: &[],
 };
 
 const fn at_now() -> UnixTime {
@@ -533,7 +535,7 @@ fn what_cannot_be_right_in_the_file_is_named() {
             json!({"introspection": {"command": ["x"]}}).to_string(),
             "\"maps\"",
         ),
-        (json!({"munge": {}}).to_string(), "no key \"munge\""),
+        (json!({"kerberos": {}}).to_string(), "no key \"kerberos\""),
     ] {
         let why = Issuers::parse(&text).unwrap_err();
         assert!(why.contains(part), "{text}: {why}");
@@ -594,7 +596,7 @@ fn no_name_occurs_twice() {
     let equal = json!({"issuers": {"i": file()["issuers"][ISSUER]},
                        "introspection": {"name": "i", "command": ["x"], "maps": []}});
     let why = Issuers::parse(&equal.to_string()).unwrap_err();
-    assert!(why.contains("has the name of issuer"), "{why}");
+    assert!(why.contains("have the name \"i\""), "{why}");
 }
 
 /// What is known of a file of keys after looks at it, each at a time of its own, and what was said of the last one.

@@ -206,6 +206,10 @@ fn token_bytes(token: &Bound<'_, PyAny>) -> PyResult<Bytes> {
 }
 
 fn absolute<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyAny>> {
+    // MUNGE, in place of a credential's file, is none.
+    if client::names_munge(path) {
+        return Ok(path.as_os_str().into_pyobject(py)?.into_any());
+    }
     py.import("os.path")?.call_method1("abspath", (path,))
 }
 

@@ -2,8 +2,9 @@
 
 use broker::{Examiner, Presented};
 use issuers::{Asker, Issuers, Refusal, TIMEOUT};
+use net::Identities;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 use wire::{ErrorCode, ErrorReply};
 
@@ -15,11 +16,18 @@ const _: () = assert!(
 /// When to come again with what could not be looked at, or with another one.
 const RETRY_MS: u32 = 1000;
 
+/// Certificates of the server that are remembered.
+const RECENT_MAX: usize = 4;
+
 /// Knows the issuers that the files of the data directory name.
 #[derive(Debug, Default)]
 pub(crate) struct Others {
     /// Changed by the server's thread, and taken by those that look at something. None before it is known who they are.
     issuers: Mutex<Option<Arc<Issuers>>>,
+    /// What the server shows in TLS.
+    shown: OnceLock<Identities>,
+    /// Certificates that it showed when somebody was looked at; the latest last.
+    recent: Mutex<Vec<[u8; 32]>>,
 }
 
 impl Others {
@@ -38,15 +46,40 @@ impl Others {
         *self.issuers.lock().expect("no holder panics here") = Some(issuers);
     }
 
+    /// What the server shows in TLS, which is said once.
+    pub fn show(&self, identities: Identities) {
+        let _ = self.shown.set(identities);
+    }
+
+    /// The SHA-256 of certificates that clients may have been shown: of the present one, and, for connections that were
+    /// looked at before it came, of a few before.
+    fn certificates(&self) -> Vec<[u8; 32]> {
+        let Some(shown) = self.shown.get() else {
+            return Vec::new();
+        };
+        let mut recent = self.recent.lock().expect("no holder panics here");
+        let present = shown.current().fingerprints().first().map(|one| one.0);
+        if let Some(present) = present
+            && recent.last() != Some(&present)
+        {
+            recent.push(present);
+            let surplus = recent.len().saturating_sub(RECENT_MAX);
+            recent.drain(..surplus);
+        }
+        recent.clone()
+    }
+
     /// Who a client is that presents something. Blocks until `deadline` at most.
     pub fn examine_until(
         &self,
         presented: &Presented,
         deadline: Instant,
     ) -> Result<access::Verified, ErrorReply> {
+        let certificates = self.certificates();
         let asker = Asker {
             namespace: &presented.namespace,
             now: presented.now,
+            certificates: &certificates,
         };
         let check = || {
             let text = std::str::from_utf8(&presented.proof);

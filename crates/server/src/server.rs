@@ -187,6 +187,9 @@ impl Server {
             .collect();
 
         let believed = Believed::at_start(directory.access(), &log);
+        if let Some(of_clients) = &of_clients {
+            believed.others().show(of_clients.shown.clone());
+        }
         let started = Instant::now();
         let disk: Arc<dyn Disk> = Arc::new(OsDisk::with_pool(pool.clone()));
         let counters = Arc::<Counters>::default();

@@ -171,7 +171,9 @@ impl Program {
         while let Some(output) = self.core.poll_output() {
             match output {
                 Output::ReadGroupFile(_) => unreachable!("the endpoint is an address"),
-                Output::ReadCredential(_) | Output::CredentialEnds(_) => {
+                Output::ReadCredential(_)
+                | Output::MakeCredential { .. }
+                | Output::CredentialEnds(_) => {
                     unreachable!("it has none")
                 }
                 Output::RenewCredential(_) => {}

@@ -39,6 +39,8 @@ enum Phase {
     Reading,
     /// The transport connects.
     Connecting { address: String, deadline: Duration },
+    /// MUNGE makes a credential for the server that has answered.
+    Vouching { address: String, deadline: Duration },
     /// Hello was sent.
     Greeting { address: String, deadline: Duration },
     /// Welcomed.
@@ -138,15 +140,16 @@ impl Connection {
 
     fn begin_round(&mut self, context: &mut Context, outputs: &mut VecDeque<Output>) {
         match &self.credential {
-            Some(credential) => {
+            Some(credential) if !credential.is_munged => {
                 self.phase = Phase::Reading;
-                outputs.push_back(Output::ReadCredential(credential.path.clone()));
+                outputs.push_back(credential.fetched());
             }
-            None => self.find_addresses(context, outputs),
+            // What MUNGE makes is made for a server that is known.
+            _ => self.find_addresses(context, outputs),
         }
     }
 
-    /// The file of the credential was read, or not: for a connection, or for one that stands.
+    /// The file of the credential was read, or MUNGE has made one, or not: for a connection, or for one that stands.
     pub fn credential_read(
         &mut self,
         wire: &mut Wire<'_>,
@@ -158,6 +161,24 @@ impl Connection {
         };
         match &self.phase {
             Phase::Up { address } => credential.renew(wire, result, address),
+            Phase::Vouching { address, deadline } => {
+                let (address, deadline) = (address.clone(), *deadline);
+                match result {
+                    Ok(text) => {
+                        credential.begin_with(text);
+                        self.hello(wire, address, deadline);
+                    }
+                    Err(reason) => {
+                        self.failure = Some(ClientError::Invalid(format!(
+                            "{}: there is no credential: {reason}",
+                            credential.path.display()
+                        )));
+                        self.is_final = !self.was_up;
+                        self.abandon(outputs, "there is no credential");
+                        self.next_candidate(wire.context, outputs);
+                    }
+                }
+            }
             Phase::Reading => match result {
                 Ok(text) => {
                     credential.begin_with(text);
@@ -251,6 +272,17 @@ impl Connection {
     fn keep_secret(&mut self) {
         let is_issued = self.presents_issued();
         let first = self.candidates.front().cloned();
+        if self.credential.as_ref().is_some_and(|one| one.is_munged) {
+            self.candidates.retain(|address| is_tls(address));
+            if let Some(address) = first.filter(|_| self.candidates.is_empty()) {
+                self.failure = Some(ClientError::Invalid(format!(
+                    "{address}: MUNGE says who one is at addresses of tls:// alone; on the server's host a \
+                     connection without a credential is known by its user"
+                )));
+                self.is_final = !self.was_up;
+            }
+            return;
+        }
         if !is_issued {
             return;
         }
@@ -298,14 +330,35 @@ impl Connection {
         });
     }
 
-    /// The transport has connected: say hello.
-    pub fn link_up(&mut self, context: &mut Context, attempt: u64, link: &mut dyn Link) {
+    /// The transport has connected: say hello, with what MUNGE makes for that server if it is to.
+    pub fn link_up(
+        &mut self,
+        context: &mut Context,
+        attempt: u64,
+        link: &mut dyn Link,
+        outputs: &mut VecDeque<Output>,
+    ) {
         let Phase::Connecting { address, deadline } = &self.phase else {
             return;
         };
         if attempt != self.attempt {
             return;
         }
+        let (address, deadline) = (address.clone(), *deadline);
+        match self.credential.as_mut().filter(|one| one.is_munged) {
+            None => self.hello(&mut Wire::new(context, Some(link)), address, deadline),
+            Some(credential) => {
+                // TLS has none without a certificate, and no other address is tried.
+                let shown = link.peer().certificates.first();
+                let shown = shown.map(|der| Fingerprint::of_der(der).0);
+                credential.shown_by_server = shown.unwrap_or_default();
+                outputs.push_back(credential.fetched());
+                self.phase = Phase::Vouching { address, deadline };
+            }
+        }
+    }
+
+    fn hello(&mut self, wire: &mut Wire<'_>, address: String, deadline: Duration) {
         let (mechanism, proof) = match &self.credential {
             Some(credential) => credential.hello(),
             None if self.token.is_empty() => ("", Bytes::new()),
@@ -331,16 +384,12 @@ impl Connection {
             client_name: self.client_name.clone(),
         };
         let deadline = match hello.mechanism == ISSUED {
-            true => context.now + LOOKED_AT,
-            false => *deadline,
+            true => wire.now() + LOOKED_AT,
+            false => deadline,
         };
-        context.arm(deadline, Timer::Connection);
-        self.phase = Phase::Greeting {
-            address: address.clone(),
-            deadline,
-        };
-        let message = Message::control(FrameKind::Hello, 0, hello.to_bytes());
-        Wire::new(context, Some(link)).send(message);
+        wire.context.arm(deadline, Timer::Connection);
+        self.phase = Phase::Greeting { address, deadline };
+        wire.send(Message::control(FrameKind::Hello, 0, hello.to_bytes()));
     }
 
     /// A message before the welcome. True if it is the welcome.
@@ -493,7 +542,9 @@ impl Connection {
                 }
                 self.begin_round(context, outputs);
             }
-            Phase::Connecting { address, .. } | Phase::Greeting { address, .. } => {
+            Phase::Connecting { address, .. }
+            | Phase::Vouching { address, .. }
+            | Phase::Greeting { address, .. } => {
                 self.unreachable(address, reason);
                 self.next_candidate(context, outputs);
             }
@@ -520,7 +571,7 @@ impl Connection {
                     && credential.renew_at.is_some_and(|at| at <= now)
                 {
                     credential.renew_at = None;
-                    outputs.push_back(Output::ReadCredential(credential.path.clone()));
+                    outputs.push_back(credential.fetched());
                 }
                 None
             }
@@ -528,7 +579,9 @@ impl Connection {
                 self.begin_round(context, outputs);
                 None
             }
-            Phase::Connecting { deadline, .. } | Phase::Greeting { deadline, .. }
+            Phase::Connecting { deadline, .. }
+            | Phase::Vouching { deadline, .. }
+            | Phase::Greeting { deadline, .. }
                 if *deadline <= now =>
             {
                 Some("no answer in time".to_owned())

@@ -1,9 +1,10 @@
 //! The credential of a connection: a file, read for each connection, and again before its end.
 
-use super::io::RenewedCredential;
+use super::io::{Output, RenewedCredential};
 use super::wire_session::{Context, Timer, Wire};
 use crate::options::CredentialEnds;
 use crate::presented::{is_overheard, mechanism};
+use crate::vouched;
 use bytes::Bytes;
 use net::{Identity, Message};
 use std::path::PathBuf;
@@ -44,6 +45,10 @@ pub(super) struct Credential {
     /// When the file is read again; `None` while it is, or for ever.
     pub renew_at: Option<Duration>,
     warned: Warned,
+    /// Whether MUNGE makes it for each connection, so that there is no file.
+    pub is_munged: bool,
+    /// The SHA-256 of the certificate that the server has shown on this connection: MUNGE makes it for that server.
+    pub shown_by_server: [u8; 32],
     /// Whether the server was asked for another certificate and has not answered, or refused.
     has_asked: bool,
 }
@@ -55,6 +60,8 @@ const PEM_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 impl Credential {
     pub fn new(path: PathBuf) -> Self {
         Self {
+            is_munged: vouched::names_munge(&path),
+            shown_by_server: [0; 32],
             path,
             text: Bytes::new(),
             replaced: Bytes::new(),
@@ -90,6 +97,18 @@ impl Credential {
     /// Whether others have issued it, and not the server.
     pub fn is_issued(&self) -> bool {
         !self.is_certificate() && mechanism(&self.text) == ISSUED
+    }
+
+    /// What is to be done to have it, on a connection whose server is known if MUNGE makes it.
+    pub fn fetched(&self) -> Output {
+        let path = self.path.clone();
+        match self.is_munged {
+            true => Output::MakeCredential {
+                path,
+                certificate: self.shown_by_server,
+            },
+            false => Output::ReadCredential(path),
+        }
     }
 
     /// What a Hello says of it.

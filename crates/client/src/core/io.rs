@@ -16,7 +16,8 @@ pub enum Input {
     /// The group file was read, as [`Output::ReadGroupFile`] asked: the file,
     /// with the endpoints to try.
     GroupFile(Result<(GroupFile, Vec<String>), String>),
-    /// The file of the credential was read, as [`Output::ReadCredential`] asked: its content.
+    /// The file of the credential was read, as [`Output::ReadCredential`] asked: its content. Or MUNGE has made one, as
+    /// [`Output::MakeCredential`] asked.
     Credential(Result<Bytes, String>),
     /// The link stands.
     LinkUp {
@@ -68,6 +69,13 @@ pub enum Output {
     ReadGroupFile(PathBuf),
     /// Read the file of the credential; answered by [`Input::Credential`].
     ReadCredential(PathBuf),
+    /// Have MUNGE make a credential for the server that has shown a certificate; answered by [`Input::Credential`].
+    MakeCredential {
+        /// What names MUNGE.
+        path: PathBuf,
+        /// The certificate's SHA-256.
+        certificate: [u8; 32],
+    },
     /// Write the credential anew, as long as its file has what it had. No answer.
     RenewCredential(RenewedCredential),
     /// Say that the credential ends. No answer.

@@ -161,7 +161,9 @@ impl ClientCore {
             }
             Input::LinkUp { attempt } => {
                 if let Some(link) = &mut link {
-                    self.connection.link_up(&mut self.context, attempt, *link);
+                    let outputs = &mut self.outputs;
+                    self.connection
+                        .link_up(&mut self.context, attempt, *link, outputs);
                 }
             }
             Input::LinkDown { attempt, reason } => {

@@ -8,12 +8,12 @@ pub(crate) use caller_runs::CallerRuns;
 pub(crate) use driver_lock::DriverLock;
 
 use crate::core::{ClientCore, Input, Output, RenewedCredential};
-use crate::credential_file;
 use crate::driving::InlineSend;
 use crate::error::ClientError;
 use crate::group_file::{GroupFile, Host};
 use crate::mailbox::Mailbox;
 use crate::options::{CredentialEnds, DriverOptions, OnCredential};
+use crate::{credential_file, vouched};
 use memory::Deadline;
 use memory::fork::ClosedInChild;
 use net::{LinkEvent, LinkId, NetError, Poller, Reactor, ReactorEvent, Transports};
@@ -425,6 +425,9 @@ impl Runtime {
                 }
                 Output::ReadCredential(path) => {
                     self.handle(Input::Credential(credential_file::read(&path)));
+                }
+                Output::MakeCredential { path, certificate } => {
+                    self.handle(Input::Credential(vouched::make(&path, &certificate)));
                 }
                 Output::CredentialEnds(ends) => {
                     if let Some(on_credential) = &self.on_credential {

@@ -20,6 +20,8 @@ pub struct World {
     /// What the file of the credential holds.
     pub credential: Option<bytes::Bytes>,
     /// What the client was told of its end.
+    /// Credentials that MUNGE was to make.
+    pub made: u64,
     pub credential_ends: Vec<client::CredentialEnds>,
     /// What its file was to hold instead.
     pub renewed: Vec<bytes::Bytes>,
@@ -57,6 +59,7 @@ impl World {
             connected,
             link: None,
             credential: None,
+            made: 0,
             credential_ends: Vec::new(),
             renewed: Vec::new(),
             ended: false,
@@ -100,6 +103,15 @@ impl World {
                 Output::ReadGroupFile(_) => unreachable!("no test here uses a group file"),
                 Output::ReadCredential(_) => {
                     let text = self.credential.clone().ok_or("no such file".to_owned());
+                    self.handle(Input::Credential(text));
+                }
+                Output::MakeCredential { .. } => {
+                    self.made += 1;
+                    let text = self.credential.clone().ok_or("munged is away".to_owned());
+                    let text = text.map(|text| {
+                        let text = String::from_utf8(text.into()).unwrap();
+                        bytes::Bytes::from(format!("MUNGE:{text}{}:", self.made))
+                    });
                     self.handle(Input::Credential(text));
                 }
                 Output::CredentialEnds(ends) => self.credential_ends.push(ends),
