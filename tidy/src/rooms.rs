@@ -203,7 +203,7 @@ const RULES: &[Rule] = &[
 
 /// The rooms that may use `unsafe`, because native code or lent memory is what
 /// they are for.
-const UNSAFE: [&str; 5] = ["memory", "fabric", "plugin", "ffi", "python"];
+const UNSAFE: [&str; 6] = ["memory", "fabric", "plugin", "munge", "ffi", "python"];
 
 /// Rooms of plain state: no sockets, files, clocks or tasks. They are told the
 /// time and handed the bytes, which is what lets one seed play a whole day.

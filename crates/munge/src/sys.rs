@@ -218,7 +218,7 @@ impl<'a> Context<'a> {
             payload,
             uid,
             gid,
-            made_at: made_at.into(),
+            made_at,
             lasts: lasts.into(),
         })
     }
