@@ -19,9 +19,9 @@ pub struct World {
     link: Option<(u64, Box<dyn Link>)>,
     /// What the file of the credential holds.
     pub credential: Option<bytes::Bytes>,
-    /// What the client was told of its end.
     /// Credentials that MUNGE was to make.
     pub made: u64,
+    /// What the client was told of its end.
     pub credential_ends: Vec<client::CredentialEnds>,
     /// What its file was to hold instead.
     pub renewed: Vec<bytes::Bytes>,

@@ -85,6 +85,13 @@ fn a_user_of_the_cluster_is_who_munge_says_for_five_minutes() {
         day.credential.unwrap().expires(),
         Some(UnixTime((NOW_S + 300) * 1_000_000_000))
     );
+    // So has one whose host is an hour ahead.
+    let ahead = issuers.check(&text(1001, NOW_S + 3600, 3600, 1), here(), soon());
+    let ahead = self::identity(ahead.unwrap());
+    assert_eq!(
+        ahead.credential.unwrap().expires(),
+        Some(UnixTime((NOW_S + 300) * 1_000_000_000))
+    );
     // Once.
     let again = issuers.check(&good, here(), soon()).unwrap_err();
     assert_eq!(again, Refusal::No(Error::Replayed.to_string()));
