@@ -200,6 +200,8 @@ typedef struct thalweg_header {
  *           progress ("thread", or "caller": see thalweg_driver_progress),
  *           spin_us (0: how long to look for answers before sleeping, for lowest
  *             latency over shared memory where a processor can be spared),
+ *           stripes (1: how many connections there may be, up to 16, which carry
+ *             its bytes together over tcp:// and tls://, for long lines),
  *           token (for an address: the group file's, in hexadecimal),
  *           credential (a file with a token, as `thalweg token new` makes it, in
  *             place of `token`; default: the one that THALWEG_CREDENTIAL names).

@@ -102,6 +102,9 @@ class Driver:
       most, 512 MiB by default. Each has a share: what it wants, or a quarter of
       what is left; where that is less than a 512th of all, each further one
       has a 512th (64 KiB to 1 MiB), beyond the bound.
+    - `stripes`: how many connections to the server there may be, 1 to 16, which carry
+      its bytes together, over `tcp://` and `tls://`: for a long line on which one does
+      not reach the rate of the line. They are opened one at a time, while that helps.
 
     Raises `Unreachable`, `WrongServer`, `NotAllowed`, `Timeout`.
     """
@@ -118,6 +121,7 @@ class Driver:
         request_timeout: float = 120.0,
         reconnect_timeout: float | None = None,
         memory_bytes_max: int | None = None,
+        stripes: int = 1,
     ) -> Self: ...
     @staticmethod
     def embedded(

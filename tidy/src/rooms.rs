@@ -84,7 +84,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         room: "net",
-        imports: &["wire", "memory"],
+        imports: &["wire", "memory", "faults"],
         because: "a transport carries frames and regions for either side and knows neither",
     },
     Rule {

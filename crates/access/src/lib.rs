@@ -29,6 +29,7 @@ mod network;
 mod pairing;
 mod pattern;
 mod quota;
+mod stripe;
 mod time;
 mod token;
 mod verb;
@@ -49,6 +50,7 @@ pub use network::Network;
 pub use pairing::{PAIRING_PROOF_BYTES, Pairing, pairing_message, prove_pairing, verify_pairing};
 pub use pattern::{PATTERN_BYTES_MAX, Pattern};
 pub use quota::{AtBound, Bound, Quota, Quotas, Rules};
+pub use stripe::stripe_key;
 pub use time::UnixTime;
 pub use token::{
     BLOCKS_MAX, TEXT_PREFIX, TOKEN_BYTES_MAX, Token, TokenError, TokenId, Trust, Verified,

@@ -19,6 +19,10 @@ pub enum Fault {
     UsedForgotten,
     /// Let anybody who knows a session's id take it over.
     SessionTaken,
+    /// Let a further connection join a session without its key.
+    StripeUnproved,
+    /// Let a further connection join a session by the key of any other one.
+    StripeOfAny,
     /// Give a member nothing before a part of its prefetch is free.
     NoTopUp,
     /// Let in whom issuers vouched for that are not believed any more.

@@ -207,6 +207,15 @@ pub enum Output {
         token: BulkToken,
         write: RegionWrite,
     },
+    /// Send in chunks what is for this connection from here on ([`net::Link::striped`]).
+    Stripe { link: LinkId },
+    /// Send a last message on a connection, and have it carry chunks of another one ([`net::Link::join`]): the node
+    /// knows it no more. Carried out before anything else happens.
+    Join {
+        link: LinkId,
+        stripe: LinkId,
+        welcome: Message,
+    },
     /// End a connection; answered by [`Input::LinkDown`].
     Close { link: LinkId, reason: String },
     /// Carry out a disk operation; answered by [`Input::DiskDone`]. What does

@@ -105,7 +105,13 @@ impl Node {
         self.ctx.now = now;
         self.coordinator.commands.controller().set_time(now.unix_ns);
         match input {
-            Input::LinkUp { link, peer, .. } => self.sessions.link_up(link, peer, &mut self.ctx),
+            Input::LinkUp {
+                link,
+                peer,
+                capabilities,
+            } => self
+                .sessions
+                .link_up(link, (peer, &capabilities), &mut self.ctx),
             Input::LinkDown { link, .. } => {
                 self.catch_up();
                 self.link_down(link);
@@ -183,8 +189,7 @@ impl Node {
         self.ctx.outputs.pop_front()
     }
 
-    /// When [`Node::handle`] is to be called at the latest, on the monotonic clock: at once with
-    /// [`Input::Timer`] while a status is being made.
+    /// When [`Node::handle`] is to be called at the latest: at once with [`Input::Timer`] while a status is being made.
     pub fn next_timer(&self) -> Option<Duration> {
         match self.is_behind() || self.statuses.is_under_way() {
             true => Some(self.ctx.now.monotonic),
@@ -192,8 +197,7 @@ impl Node {
         }
     }
 
-    /// Whether settlements were deferred: the node is to be handed [`Input::Timer`] when
-    /// nothing else is to be done.
+    /// Whether settlements were deferred: the node is to be handed [`Input::Timer`] when nothing else is to be done.
     pub fn is_behind(&self) -> bool {
         self.sessions.is_behind()
     }
@@ -465,8 +469,7 @@ impl Node {
         }
     }
 
-    /// Calls a partition, and routes what the act asks of others. `None` if the partition is
-    /// not there any more.
+    /// Calls a partition, and routes what the act asks of others. `None` if the partition is not there any more.
     fn at<R>(
         &mut self,
         storage: StorageId,
@@ -783,8 +786,7 @@ impl Node {
         }
     }
 
-    /// Writes a slice of the status that is being made, and answers those who asked for it when
-    /// it is complete.
+    /// Writes a slice of the status that is being made, and answers those who asked for it when it is complete.
     pub(crate) fn advance_status(&mut self) {
         let mut statuses = std::mem::take(&mut self.statuses);
         let complete = statuses.advance(self.view(), || self.own_status());
@@ -810,15 +812,13 @@ impl Node {
         status.json()
     }
 
-    /// The node's state, for people and monitors: all of it at once, which takes long on a large
-    /// node. A client's request has it made in slices.
+    /// The node's state, for people and monitors: all of it at once, which takes long on a large node. A client's request has it made in slices.
     pub fn status(&self) -> Value {
         let text = StatusText::whole(self.view(), &self.own_status());
         serde_json::from_str(&text).expect("the status is JSON")
     }
 
-    /// Which partition, the internal one first, serves no more until the node
-    /// is opened again, and why.
+    /// Which partition, the internal one first, serves no more until the node is opened again, and why.
     pub fn failure(&self) -> Option<String> {
         self.view().failure()
     }
@@ -973,8 +973,7 @@ impl Node {
         advanced
     }
 
-    /// Lets transfers go on that waited for the budget, in turn. Says
-    /// whether any did.
+    /// Lets transfers go on that waited for the budget, in turn. Says whether any did.
     fn feed_starved_transfers(&mut self) -> bool {
         let fed = feed_starved(&mut self.partitions, &mut self.ctx);
         self.route();

@@ -17,11 +17,13 @@ mod delayed;
 mod encode;
 mod examined;
 mod hello;
+mod names;
 mod offers;
 mod origin;
 mod pairing;
 mod quotas;
 mod request;
+mod stripes;
 mod used;
 mod waiting;
 
@@ -46,15 +48,15 @@ use connection::Language;
 use credential::{Expiry, Next, Said, Trusted, rates, said_of};
 use deferred::Deferred;
 use delayed::Delayed;
-use hello::{check_hello, check_names};
-use net::{Message, Peer, Received};
+use names::check_names;
+use net::{Capabilities, Message, Peer, Received};
 use offers::Offers;
 use request::Begin;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
-use waiting::{Admission, Stranger, UnderWay, Waiting};
+use waiting::{UnderWay, Waiting};
 use wire::batch::Verify;
 use wire::codec::Reader;
 use wire::frame::{FrameKind, HEARTBEAT_ANSWER, REQUEST_QUIET};
@@ -220,9 +222,12 @@ impl Sessions {
         session.memberships.values().copied().collect()
     }
 
-    pub fn link_up(&mut self, link: LinkId, peer: Peer, ctx: &mut Ctx) {
+    pub fn link_up(&mut self, link: LinkId, (peer, can): (Peer, &Capabilities), ctx: &mut Ctx) {
         if self.add(link, peer, Language::Frames, ctx) {
             self.arm(link, ctx);
+        }
+        if let Some(session) = self.links.get_mut(&link) {
+            session.carries = can.stripes;
         }
     }
 
@@ -492,43 +497,6 @@ impl Sessions {
             ClientInput::Alive => return None,
         };
         Some((RequestId { link, id }, asked))
-    }
-
-    /// A client says who it is.
-    fn hello(&mut self, link: LinkId, message: &Received, ctx: &mut Ctx) -> Result<(), Refused> {
-        let hello = Hello::from_bytes("hello", &message.head).map_err(malformed)?;
-        check_hello(&hello, ctx)?;
-        if hello.mechanism == PAIRING {
-            return self.pair(link, message.id, &hello.proof, ctx);
-        }
-        let features = (hello.features_required | hello.features_optional) & FEATURES;
-        if hello.mechanism == ISSUED {
-            let id = message.id;
-            let stranger = Stranger {
-                hello,
-                id,
-                features,
-            };
-            return self.examine(link, stranger, ctx);
-        }
-        let peer = self.links.get(&link).map(|session| session.peer.clone());
-        let peer = peer.unwrap_or_default();
-        let proved = self.trusted.authenticate(hello, &peer, ctx)?;
-        self.refuse_admission(&proved.identity, ctx)?;
-        let waits = self.trusted.remember(link, &proved, ctx);
-        let admission = Admission {
-            identity: proved.identity,
-            id: message.id,
-            features,
-        };
-        match waits {
-            true => {
-                let waiting = Waiting::Used(Box::new(admission));
-                self.admissions.insert(link, waiting);
-            }
-            false => self.welcome(link, admission, ctx),
-        }
-        Ok(())
     }
 
     /// Why somebody who has proved who they are is not let in all the same.

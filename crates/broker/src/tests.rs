@@ -46,4 +46,5 @@ mod steps_held;
 mod steps_restarts;
 mod steps_shared;
 mod steps_storm;
+mod stripes;
 mod topics;

@@ -640,6 +640,13 @@ impl Driver {
         }
     }
 
+    /// How many connections the session has now, where it may have several ([`DriverOptions::stripes`]); 0 where it may
+    /// not, or the server does not have it.
+    pub fn stripes(&self) -> usize {
+        let session = self.session().ok();
+        session.map_or(0, |session| session.mailbox.liveness.stripe_count())
+    }
+
     /// Who the server is and when it was last heard of, in words.
     pub fn liveness(&self) -> String {
         match self.inner.slot.get() {

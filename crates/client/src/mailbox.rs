@@ -188,6 +188,8 @@ struct LivenessState {
     features: u64,
     /// Set while the server has been away for longer than the user will wait.
     lost: Option<ClientError>,
+    /// How many connections the session has, where it may have several, and why the last further one was not opened.
+    stripes: (usize, Option<String>),
 }
 
 impl Liveness {
@@ -201,6 +203,20 @@ impl Liveness {
         state.address = address.to_owned();
         state.connected = true;
         state.lost = None;
+        state.stripes = (0, None);
+    }
+
+    pub fn stripes(&self, count: usize) {
+        self.lock().stripes.0 = count;
+    }
+
+    pub fn stripe_failed(&self, reason: &str) {
+        self.lock().stripes.1 = Some(reason.to_owned());
+    }
+
+    /// How many connections the present session has; 0 where it has one and no other was asked for.
+    pub fn stripe_count(&self) -> usize {
+        self.lock().stripes.0
     }
 
     /// Where the server was reached last; empty if it never was.
@@ -249,8 +265,15 @@ impl Liveness {
         } else {
             "not connected"
         };
+        let stripes = match &state.stripes {
+            (0, _) => String::new(),
+            (count, None) => format!(", by {count} connections"),
+            (count, Some(why)) => {
+                format!(", by {count} connections; a further one could not be opened: {why}")
+            }
+        };
         format!(
-            "{standing} to {}, last sign of life {:.1} s ago",
+            "{standing} to {}, last sign of life {:.1} s ago{stripes}",
             state.address,
             silence.as_secs_f64()
         )

@@ -171,6 +171,15 @@ pub struct DriverOptions {
     /// processor is free for it; as long as looking finds nothing, it is done
     /// more and more rarely. Default zero: not at all.
     pub spin: Duration,
+    /// How many connections to the server the client may have at most, 1 to 16, which carry its bytes together: for a
+    /// long line on which one connection does not reach the rate of the line. They are opened one at a time, while one
+    /// more makes it faster. Over `tcp://` and `tls://` alone: an address of another transport is refused with more than
+    /// one, and what a group file leads to on this host has one. Default 1; `?stripes=N` behind an address or in a
+    /// `thalweg://` URL says it too.
+    pub stripes: u8,
+    /// Opens all of them at once: for tests, which have no long line.
+    #[doc(hidden)]
+    pub stripes_at_once: bool,
 }
 
 impl DriverOptions {
@@ -226,6 +235,8 @@ impl Default for DriverOptions {
             progress: Progress::Thread,
             plugins: Arc::new(NoPlugins),
             spin: Duration::ZERO,
+            stripes: 1,
+            stripes_at_once: false,
         }
     }
 }
@@ -241,6 +252,7 @@ impl fmt::Debug for DriverOptions {
             .field("request_timeout", &self.request_timeout)
             .field("memory_bytes_max", &self.memory_bytes_max)
             .field("progress", &self.progress)
+            .field("stripes", &self.stripes)
             .finish_non_exhaustive()
     }
 }

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use std::fmt;
 use std::io::Read;
 use std::path::Path;
+use wire::message::STRIPES_MAX;
 
 /// What it begins with.
 pub const SCHEME: &str = "thalweg://";
@@ -29,6 +30,8 @@ pub struct StreamUrl {
     pub address: String,
     /// The text of the token, or a JWT. Whoever has it has what it allows.
     pub token: Bytes,
+    /// How many connections there may be, if it says so.
+    pub stripes: Option<u8>,
 }
 
 impl fmt::Debug for StreamUrl {
@@ -36,6 +39,7 @@ impl fmt::Debug for StreamUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StreamUrl")
             .field("address", &self.address)
+            .field("stripes", &self.stripes)
             .finish_non_exhaustive()
     }
 }
@@ -76,6 +80,10 @@ impl StreamUrl {
         if !options.is_empty() {
             address.push_str(&format!("?{options}"));
         }
+        let (address, stripes) = match take_stripes(&address) {
+            Ok(taken) => taken,
+            Err(why) => return refuse(&format!("has {why}")),
+        };
         let is_jwt = is_jwt(token.as_bytes());
         if token.contains('.') && !is_jwt {
             return refuse("has a token with characters that none has");
@@ -86,6 +94,7 @@ impl StreamUrl {
                 true => token.to_owned().into(),
                 false => format!("{TOKEN_PREFIX}{token}").into(),
             },
+            stripes,
         })
     }
 
@@ -95,6 +104,80 @@ impl StreamUrl {
             token: Some(self.token),
             directory: None,
         }
+    }
+}
+
+/// An address without `stripes=N` behind its `?`, and what that says.
+///
+/// # Errors
+/// If it says no number of connections.
+fn take_stripes(address: &str) -> Result<(String, Option<u8>), String> {
+    let Some((place, options)) = address.split_once('?') else {
+        return Ok((address.to_owned(), None));
+    };
+    let is_stripes = |option: &&str| option.starts_with("stripes=");
+    let mut found = options.split('&').filter(is_stripes);
+    let Some(first) = found.next() else {
+        return Ok((address.to_owned(), None));
+    };
+    let count = first["stripes=".len()..].parse::<u8>().ok();
+    let count = count.filter(|count| (1..=STRIPES_MAX).contains(count) && found.next().is_none());
+    let count = count.ok_or_else(|| format!("stripes that are not 1 to {STRIPES_MAX}, once"))?;
+    let others = options.split('&').filter(|option| !is_stripes(option));
+    let others: Vec<&str> = others.collect();
+    Ok(match others.is_empty() {
+        true => (place.to_owned(), Some(count)),
+        false => (format!("{place}?{}", others.join("&")), Some(count)),
+    })
+}
+
+/// The endpoint and the options of a driver, where an address says how many connections there may be.
+///
+/// # Errors
+/// If they are no number that there may be, or for a transport that has one.
+fn with_stripes(
+    endpoint: Endpoint,
+    mut options: DriverOptions,
+) -> Result<(Endpoint, DriverOptions), ClientError> {
+    let (address, token, directory) = match endpoint {
+        Endpoint::Address {
+            address,
+            token,
+            directory,
+        } => (address, token, directory),
+        file => {
+            check_stripes(options.stripes, None)?;
+            return Ok((file, options));
+        }
+    };
+    let taken = take_stripes(&address);
+    let (address, stripes) =
+        taken.map_err(|why| ClientError::Invalid(format!("{address} has {why}")))?;
+    options.stripes = stripes.unwrap_or(options.stripes);
+    check_stripes(options.stripes, Some(&address))?;
+    let endpoint = Endpoint::Address {
+        address,
+        token,
+        directory,
+    };
+    Ok((endpoint, options))
+}
+
+fn check_stripes(stripes: u8, address: Option<&str>) -> Result<(), ClientError> {
+    if !(1..=STRIPES_MAX).contains(&stripes) {
+        let why = format!("stripes is {stripes}; it is 1 to {STRIPES_MAX}");
+        return Err(ClientError::Invalid(why));
+    }
+    let has_several = |address: &str| {
+        ["tcp://", "tls://"]
+            .iter()
+            .any(|one| address.starts_with(one))
+    };
+    match address.filter(|address| stripes > 1 && !has_several(address)) {
+        Some(address) => Err(ClientError::Invalid(format!(
+            "{address} with {stripes} stripes: several connections are for tcp:// and tls://, leave stripes out"
+        ))),
+        None => Ok(()),
     }
 }
 
@@ -129,6 +212,14 @@ pub(crate) fn presented(content: Bytes) -> Result<Bytes, String> {
 /// If there is one that is none.
 pub(crate) fn resolve(
     endpoint: Endpoint,
+    options: DriverOptions,
+) -> Result<(Endpoint, DriverOptions), ClientError> {
+    let (endpoint, options) = resolve_url(endpoint, options)?;
+    with_stripes(endpoint, options)
+}
+
+fn resolve_url(
+    endpoint: Endpoint,
     mut options: DriverOptions,
 ) -> Result<(Endpoint, DriverOptions), ClientError> {
     let from_text = |text: &str| StreamUrl::parse(text).map_err(ClientError::Invalid);
@@ -138,17 +229,25 @@ pub(crate) fn resolve(
                 let why = "a thalweg:// URL has its own token: there is no place for another one";
                 return Err(ClientError::Invalid(why.to_owned()));
             }
-            return Ok((from_text(address)?.endpoint(), options));
+            let url = from_text(address)?;
+            options.stripes = url.stripes.unwrap_or(options.stripes);
+            return Ok((url.endpoint(), options));
         }
         Endpoint::Address { .. } => return Ok((endpoint, options)),
         Endpoint::GroupFile(path) => path,
     };
     if let Some(text) = path.to_str().filter(|text| text.starts_with(SCHEME)) {
-        return Ok((from_text(text)?.endpoint(), options));
+        let url = from_text(text)?;
+        options.stripes = url.stripes.unwrap_or(options.stripes);
+        return Ok((url.endpoint(), options));
     }
     let found = match (path.exists(), from_environment()) {
         (true, _) => url_in(path)?.map(|url| (url, path.clone())),
-        (false, Some(text)) => return Ok((from_text(&text)?.endpoint(), options)),
+        (false, Some(text)) => {
+            let url = from_text(&text)?;
+            options.stripes = url.stripes.unwrap_or(options.stripes);
+            return Ok((url.endpoint(), options));
+        }
         (false, None) => match options.credential.clone() {
             // There is no file.
             Some(path) if names_munge(&path) => None,
@@ -163,6 +262,7 @@ pub(crate) fn resolve(
         return Ok((endpoint, options));
     };
     options.credential = Some(file);
+    options.stripes = url.stripes.unwrap_or(options.stripes);
     let endpoint = Endpoint::address(url.address);
     Ok((endpoint, options))
 }
@@ -275,6 +375,39 @@ mod tests {
                 "{text}: {error}"
             );
         }
+    }
+
+    #[test]
+    fn an_address_says_how_many_connections_there_may_be() {
+        let url = StreamUrl::parse(&format!("{URL}&stripes=4")).unwrap();
+        assert_eq!((url.address.as_str(), url.stripes), (ADDRESS, Some(4)));
+        let resolved = |text: &str| resolve(Endpoint::address(text), options(None));
+        let found = |text: &str| {
+            let (endpoint, options) = resolved(text).unwrap();
+            (address(&endpoint).0.to_owned(), options.stripes)
+        };
+        assert_eq!(found("tcp://h:1?stripes=16"), ("tcp://h:1".to_owned(), 16));
+        let given = found("tls://h:1?stripes=2&sha256=ab");
+        assert_eq!(given, ("tls://h:1?sha256=ab".to_owned(), 2));
+        assert_eq!(found(&format!("{URL}&stripes=3")), (ADDRESS.to_owned(), 3));
+        assert_eq!(found("unix:///s?stripes=1"), ("unix:///s".to_owned(), 1));
+        assert_eq!(found("tcp://h:1"), ("tcp://h:1".to_owned(), 1));
+        for wrong in ["0", "17", "", "x", "2&stripes=2"] {
+            let error = resolved(&format!("tcp://h:1?stripes={wrong}")).unwrap_err();
+            assert!(error.to_string().contains("1 to 16"), "{error}");
+        }
+        for other in ["unix:///s", "inproc://s", "shm:///s"] {
+            let error = resolved(&format!("{other}?stripes=2")).unwrap_err();
+            assert!(
+                error.to_string().contains("for tcp:// and tls://"),
+                "{error}"
+            );
+        }
+        let many = DriverOptions {
+            stripes: 17,
+            ..options(None)
+        };
+        assert!(resolve(Endpoint::GroupFile("none".into()), many).is_err());
     }
 
     #[test]

@@ -31,5 +31,6 @@ mod seeking;
 mod server;
 mod sharing;
 mod standing;
+mod striped;
 mod threaded;
 mod threads;

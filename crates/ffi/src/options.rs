@@ -57,6 +57,8 @@ pub struct Driver {
     progress: Progress,
     /// How long to look before sleeping, where a processor can be spared for it.
     spin_us: u64,
+    /// How many connections there may be.
+    stripes: Option<u8>,
     /// A file with a token, as `thalweg token new` makes it, or with what another issuer has made.
     credential: Option<PathBuf>,
     /// For an address: the group file's token, in hexadecimal.
@@ -90,6 +92,7 @@ impl Driver {
             Progress::Caller => client::Progress::Caller,
         };
         options.memory_bytes_max = self.memory_bytes_max.unwrap_or(options.memory_bytes_max);
+        options.stripes = self.stripes.unwrap_or(options.stripes);
         options
     }
 
@@ -754,6 +757,7 @@ mod tests {
         let options: &[(Given, &[&str], u64)] = &[
             (driver, &["connect_timeout_ms", "request_timeout_ms"], bytes),
             (driver, &["memory_bytes_max", "spin_us"], bytes),
+            (driver, &["stripes"], u8::MAX.into()),
             (
                 producer,
                 &["batch", "batch_bytes", "inline_bytes_max"],

@@ -1,7 +1,9 @@
 //! What a transport that has no messages and regions of its own is made of.
 
-use crate::contract::*;
+use crate::readiness::{Notify, Readiness, SourceReady};
+use crate::stripes::Striped;
 use bytes::Bytes;
+use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
 
@@ -25,13 +27,13 @@ pub trait ByteStream: Send {
     /// Says that no more will be written; what was written still arrives.
     fn finish(&mut self);
 
-    /// As [`Link::readiness`].
+    /// As [`crate::Link::readiness`].
     fn readiness(&mut self) -> Readiness<'_>;
 
-    /// As [`Link::attach`].
+    /// As [`crate::Link::attach`].
     fn attach(&mut self, notify: Notify);
 
-    /// As [`Link::descriptors`].
+    /// As [`crate::Link::descriptors`].
     fn descriptors(&self) -> Vec<RawFd>;
 
     /// How many of the bytes written so far need their memory no more. `None`
@@ -63,15 +65,51 @@ pub trait ByteStream: Send {
         false
     }
 
-    /// As [`Link::look`]; `wants_to_write` says that a write was refused bytes.
+    /// As [`crate::Link::look`]; `wants_to_write` says that a write was refused bytes.
     fn look(&mut self, wants_to_write: bool) -> Option<bool> {
         let _ = wants_to_write;
         None
     }
 
-    /// As [`Link::rest`]; `wants_to_write` says that a write was refused bytes.
+    /// The scheme of the streams that can carry chunks of one another, if this is one of those.
+    fn stripes(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// It carries chunks from here on, and others carry what it has no space for: little is to wait in the system.
+    fn bundled(&mut self) {}
+
+    /// Has `carrier` carry chunks of this stream; gives it back if this is none of chunks, or cannot have more.
+    fn join(&mut self, carrier: Carrier) -> Result<(), Carrier> {
+        Err(carrier)
+    }
+
+    /// As [`crate::Link::stripes`].
+    fn striped(&mut self) -> Option<Striped> {
+        None
+    }
+
+    /// As [`crate::Link::rest`]; `wants_to_write` says that a write was refused bytes.
     fn rest(&mut self, wants_to_write: bool) -> bool {
         let _ = wants_to_write;
         true
+    }
+}
+
+/// A connection that carries chunks of another one's link. See [`crate::Link::carrier`].
+pub struct Carrier {
+    pub(crate) stream: Box<dyn ByteStream>,
+    /// What leaves by it before the first chunk.
+    pub(crate) held: Vec<u8>,
+    /// What has come of its first chunks.
+    pub(crate) ahead: Vec<u8>,
+}
+
+impl fmt::Debug for Carrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Carrier")
+            .field("held_bytes", &self.held.len())
+            .field("ahead_bytes", &self.ahead.len())
+            .finish_non_exhaustive()
     }
 }

@@ -5,14 +5,19 @@
 //! a plain state machine: calls queue, [`Link::poll`] moves bytes and returns
 //! what came of it, and nothing blocks.
 
+use crate::byte_stream::Carrier;
 use crate::seal::Seal;
+use crate::stripes::{Striped, StripesFrom};
 use bytes::Bytes;
 use memory::{Allocation, Buffer, Target};
 use std::fmt;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+
 use wire::frame::{FrameKind, HEAD_BYTES_MAX};
 use wire::message::Region;
+
+pub use crate::readiness::{Notify, Readiness, SourceReady};
 
 /// What a transport can do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +31,9 @@ pub struct Capabilities {
     pub ordered: bool,
     /// Kinds of memory that regions may be in; 0 is host memory.
     pub memory_kinds: Vec<u16>,
+    /// The scheme of the connections that can carry bytes of one another ([`Link::striped`]), if this is one
+    /// of those: `tcp` or `tls`.
+    pub stripes: Option<&'static str>,
 }
 
 /// Which queue a message waits in.
@@ -211,38 +219,6 @@ pub struct RegionWrite {
     pub pieces: Vec<Bytes>,
 }
 
-/// Notifies the driver of a link, from any thread, that it is to be polled.
-pub type Notify = Arc<dyn Fn() + Send + Sync>;
-
-/// What the operating system says of a source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SourceReady {
-    /// There may be something to read.
-    pub readable: bool,
-    /// There may be space to write.
-    pub writable: bool,
-    /// The other side writes no more: what is there now is all that comes.
-    pub read_closed: bool,
-}
-
-impl SourceReady {
-    /// Anything may have happened: look.
-    pub const ALL: Self = Self {
-        readable: true,
-        writable: true,
-        read_closed: true,
-    };
-}
-
-/// How the driver of a link learns that it is to be polled.
-pub enum Readiness<'a> {
-    /// By the operating system: register this, edge-triggered, for reading,
-    /// and for writing while [`Link::wants_to_write`].
-    Source(&'a mut dyn mio::event::Source),
-    /// By a call: see [`Link::attach`].
-    Notify,
-}
-
 /// One connection.
 ///
 /// Obligations of an implementation:
@@ -369,6 +345,33 @@ pub trait Link: Send {
     /// Ends the connection after what the control lane holds was handed to
     /// the network, as far as that goes without waiting.
     fn close(&mut self, reason: &str);
+
+    /// The same connection, whose bytes travel in chunks from here on, so that others can carry some of them
+    /// ([`Link::join`]); this one is of no use any more. `None` if that cannot be: the link goes on, or it is
+    /// down and says why, where the other side has sent what it must not. The transport tells by
+    /// [`Capabilities::stripes`] whether it can.
+    fn striped(&mut self, from: StripesFrom) -> Option<Box<dyn Link>> {
+        let _ = from;
+        None
+    }
+
+    /// Gives up the connection, which carries chunks of another link from here on. `None` as for [`Link::striped`].
+    fn carrier(&mut self, from: StripesFrom) -> Option<Carrier> {
+        let _ = from;
+        None
+    }
+
+    /// Has `carrier` carry chunks of this link, which is [`Link::striped`]. False, and the carrier is closed, if it
+    /// is none, or has [`wire::message::STRIPES_MAX`] connections.
+    fn join(&mut self, carrier: Carrier) -> bool {
+        drop(carrier);
+        false
+    }
+
+    /// How a link that is [`Link::striped`] fares, since this was last asked.
+    fn stripes(&mut self) -> Option<Striped> {
+        None
+    }
 }
 
 /// Takes connections.

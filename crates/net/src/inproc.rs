@@ -266,6 +266,7 @@ impl InprocLink {
                 one_sided: true,
                 ordered: true,
                 memory_kinds: vec![0],
+                stripes: None,
             },
             peer: Peer {
                 address: address.to_owned(),

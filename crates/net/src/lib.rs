@@ -7,20 +7,24 @@
 
 mod address;
 mod bucket;
+mod bundle;
 mod byte_stream;
 mod calls;
 #[cfg(test)]
 mod chance;
 mod contract;
+mod faults;
 mod inproc;
 mod options;
 mod poller;
 mod reactor;
+mod readiness;
 mod regions;
 mod seal;
 mod socket;
 mod spin;
 mod stream;
+mod stripes;
 mod tcp;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -30,7 +34,7 @@ mod unix;
 mod unix_socket;
 
 pub use bucket::Bucket;
-pub use byte_stream::ByteStream;
+pub use byte_stream::{ByteStream, Carrier};
 pub use calls::Calls;
 pub use contract::*;
 pub use inproc::Inproc;
@@ -40,6 +44,7 @@ pub use reactor::{LinkId, ListenerId, Reactor, ReactorEvent, Waker};
 pub use seal::Seal;
 pub use socket::write_to_socket;
 pub use stream::{KEPT_BYTES_MIN, StreamLink};
+pub use stripes::{Striped, StripesFrom};
 pub use tcp::Tcp;
 pub use tls::{
     Authorities, CRYPTO_PROVIDER, Fingerprint, Identities, Identity, Proxies, Proxy, Tls, Trust,

@@ -2,6 +2,7 @@
 
 use crate::contract::*;
 use crate::spin::Spin;
+use crate::stripes::StripesFrom;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Token};
 use rustix::event::{EventfdFlags, eventfd};
@@ -375,6 +376,50 @@ impl Reactor {
             }
         }
         Ok(self.rest() && !self.hear(true))
+    }
+
+    /// Has the bytes of a link travel in chunks from here on ([`Link::striped`]). A link that cannot is left as it is, or is
+    /// down and says why.
+    pub fn stripe(&mut self, id: LinkId, from: StripesFrom) {
+        let Some(Driven::Link(link)) = self.entries.get_mut(&id.0).map(|entry| &mut entry.what)
+        else {
+            return;
+        };
+        let registry = self.poll.registry();
+        if let Readiness::Source(source) = link.readiness() {
+            // A descriptor that the system does not watch needs no end of that.
+            let _ = registry.deregister(source);
+        }
+        if let Some(striped) = link.striped(from) {
+            *link = striped;
+        }
+        let listens_for_writable = link.wants_to_write();
+        let watched = match link.readiness() {
+            Readiness::Source(source) => {
+                let token = Token(id.0 as usize);
+                registry.register(source, token, interest(listens_for_writable))
+            }
+            Readiness::Notify => Ok(()),
+        };
+        if let Err(error) = watched {
+            link.close(&format!("watching a link of several connections: {error}"));
+        }
+        if let Some(entry) = self.entries.get_mut(&id.0) {
+            entry.listens_for_writable = listens_for_writable;
+        }
+        self.make_ready(id.0);
+    }
+
+    /// Takes a link out, and has it carry chunks of another one ([`Link::carrier`], [`Link::join`]). False if one of them
+    /// cannot; the other one goes on.
+    pub fn join(&mut self, id: LinkId, stripe: LinkId, from: StripesFrom) -> bool {
+        let Some(mut stripe) = self.remove_link(stripe) else {
+            return false;
+        };
+        match (stripe.carrier(from), self.link(id)) {
+            (Some(carrier), Some(link)) => link.join(carrier),
+            _ => false,
+        }
     }
 
     /// A link, to look at it.

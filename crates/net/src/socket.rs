@@ -1,7 +1,7 @@
 //! What all sockets of the system have in common.
 
 use crate::byte_stream::ByteStream;
-use crate::contract::{Notify, Readiness};
+use crate::readiness::{Notify, Readiness};
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -25,6 +25,14 @@ pub(crate) trait Socket: Read + mio::event::Source + AsFd + AsRawFd + Send {
 
     /// Ends the writing half.
     fn shut(&self) -> io::Result<()>;
+
+    /// As [`ByteStream::stripes`], without TLS and with it.
+    fn stripes(&self) -> Option<[&'static str; 2]> {
+        None
+    }
+
+    /// As [`ByteStream::bundled`].
+    fn bundled(&self) {}
 }
 
 /// A socket's bytes.
@@ -66,6 +74,14 @@ impl<S: Socket> ByteStream for SocketBytes<S> {
 
     fn descriptors(&self) -> Vec<RawFd> {
         vec![self.0.as_raw_fd()]
+    }
+
+    fn stripes(&self) -> Option<&'static str> {
+        self.0.stripes().map(|[plain, _]| plain)
+    }
+
+    fn bundled(&mut self) {
+        self.0.bundled();
     }
 }
 

@@ -5,11 +5,15 @@ use crate::contract::*;
 use crate::options::LinkOptions;
 use crate::socket::{Socket, SocketBytes, next_connection};
 use crate::stream::StreamLink;
+use socket2::SockRef;
 use std::io;
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsRawFd, RawFd};
 
 const SCHEME: &str = "tcp";
+
+/// Bytes that wait in the system to be sent for the first time by one of several connections of a link.
+const UNSENT_BYTES_MAX: u32 = 256 << 10;
 
 /// TCP. Addresses are `tcp://host:port`; port 0 lets the system choose.
 ///
@@ -134,5 +138,14 @@ impl Socket for mio::net::TcpStream {
 
     fn shut(&self) -> io::Result<()> {
         self.shutdown(Shutdown::Write)
+    }
+
+    fn stripes(&self) -> Option<[&'static str; 2]> {
+        Some([SCHEME, "tls"])
+    }
+
+    fn bundled(&self) {
+        // Without it a connection whose window has collapsed keeps more unsent, which the others could have sent.
+        let _ = SockRef::from(self).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
     }
 }

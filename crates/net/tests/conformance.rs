@@ -3,6 +3,7 @@
 use net::testing::conformance::{Place, Real, check_all};
 use net::testing::counted::{Counted, Counters};
 use net::testing::sim::{Sim, SimFaults, SimNet};
+use net::testing::striped::Striped;
 use net::{Inproc, LinkOptions, Tcp, Transport, Unix};
 
 mod certificates;
@@ -26,6 +27,30 @@ fn tcp() {
 fn tls() {
     check_all(&mut Real {
         transport: certificates::Authority::new("conformance").tls(options()),
+        addresses: Box::new(|| "tls://127.0.0.1:0".to_owned()),
+    });
+}
+
+#[test]
+fn striped_tcp() {
+    for count in [1, 3] {
+        check_all(&mut Real {
+            transport: Striped {
+                inner: Tcp::new(options()),
+                count,
+            },
+            addresses: Box::new(|| "tcp://127.0.0.1:0".to_owned()),
+        });
+    }
+}
+
+#[test]
+fn striped_tls() {
+    check_all(&mut Real {
+        transport: Striped {
+            inner: certificates::Authority::new("striped").tls(options()),
+            count: 3,
+        },
         addresses: Box::new(|| "tls://127.0.0.1:0".to_owned()),
     });
 }

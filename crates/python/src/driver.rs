@@ -57,6 +57,9 @@ use wire::message::PartitionStorage;
 ///   most, 512 MiB by default. Each has a share: what it wants, or a quarter of
 ///   what is left; where that is less than a 512th of all, each further one
 ///   has a 512th (64 KiB to 1 MiB), beyond the bound.
+/// - `stripes`: how many connections to the server there may be, 1 to 16, which carry
+///   its bytes together, over `tcp://` and `tls://`: for a long line on which one does
+///   not reach the rate of the line. They are opened one at a time, while that helps.
 ///
 /// Raises `Unreachable`, `WrongServer`, `NotAllowed`, `Timeout`.
 #[pyclass(frozen, weakref, module = "thalweg._thalweg", name = "Driver")]
@@ -125,6 +128,7 @@ struct Options<'a> {
     reconnect_timeout: Option<f64>,
     memory_bytes_max: Option<u64>,
     credential: Option<PathBuf>,
+    stripes: u8,
 }
 
 fn driver_options(py: Python<'_>, given: Options<'_>) -> PyResult<DriverOptions> {
@@ -132,6 +136,7 @@ fn driver_options(py: Python<'_>, given: Options<'_>) -> PyResult<DriverOptions>
     let mut options = DriverOptions {
         namespace: given.namespace.to_owned(),
         plugins: Arc::new(PythonPlugins::from_environment()),
+        stripes: given.stripes,
         ..DriverOptions::default()
     };
     let transports = (*options.transports).clone().with(Shm::default());
@@ -404,7 +409,7 @@ impl Driver {
     #[new]
     #[pyo3(signature = (group_file = None, *, address = None, token = None, credential = None,
                         namespace = "", client_name = None, connect_timeout = None, request_timeout = 120.0,
-                        reconnect_timeout = None, memory_bytes_max = None))]
+                        reconnect_timeout = None, memory_bytes_max = None, stripes = 1))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -418,6 +423,7 @@ impl Driver {
         request_timeout: f64,
         reconnect_timeout: Option<f64>,
         memory_bytes_max: Option<u64>,
+        stripes: u8,
     ) -> PyResult<Self> {
         let (group_file, address) = match (group_file, address) {
             (None, None) => match client::url::usual_endpoint() {
@@ -445,6 +451,7 @@ impl Driver {
         arguments.set_item("request_timeout", request_timeout)?;
         arguments.set_item("reconnect_timeout", reconnect_timeout)?;
         arguments.set_item("memory_bytes_max", memory_bytes_max)?;
+        arguments.set_item("stripes", stripes)?;
         if token.is_some() && credential.is_some() {
             return Err(invalid(
                 py,
@@ -472,6 +479,7 @@ impl Driver {
             reconnect_timeout,
             memory_bytes_max,
             credential,
+            stripes,
         };
         let options = driver_options(py, given)?;
         let driver = wait::interruptible(py, move || client::Driver::connect(endpoint, options))?;
@@ -515,6 +523,7 @@ impl Driver {
             reconnect_timeout,
             memory_bytes_max,
             credential: None,
+            stripes: 1,
         };
         let mut options = driver_options(py, given)?;
         // One for another server, that the environment names.

@@ -62,6 +62,15 @@ pub trait Environment {
     /// Writes into a client's memory; as [`net::Link::write`]. Nothing if the link is gone.
     fn write(&mut self, link: LinkId, token: BulkToken, write: RegionWrite);
 
+    /// Sends in chunks what is for a link from here on; as [`net::Link::striped`].
+    fn stripe(&mut self, _link: LinkId) {}
+
+    /// Sends a last message on a link, and has it carry chunks of another one; as [`net::Link::join`]. False if that
+    /// cannot be: it is gone then.
+    fn join(&mut self, _link: LinkId, _stripe: LinkId, _welcome: Message) -> bool {
+        false
+    }
+
     /// Ends a link after what was sent; as [`net::Link::close`].
     fn close(&mut self, link: LinkId, reason: &str);
 

@@ -10,7 +10,7 @@ use broker::node::{
 };
 use broker::{Counters, Line};
 use log::{DiskError, OperationToken, Outcome};
-use net::{LinkEvent, ListenerId, NetError, ReactorEvent};
+use net::{LinkEvent, ListenerId, Message, NetError, ReactorEvent};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -385,6 +385,11 @@ impl<E: Environment> Executor<E> {
             Output::Audit(record) => self.environment.audit(*record),
             Output::Draining => self.draining = true,
             Output::Drained => self.drained = true,
+            Output::Join {
+                link,
+                stripe,
+                welcome,
+            } => self.join(net::LinkId(link.0), net::LinkId(stripe.0), welcome),
             network => {
                 if let Output::Send { link, message } = &network {
                     let link = net::LinkId(link.0);
@@ -393,6 +398,18 @@ impl<E: Environment> Executor<E> {
                 self.outbox.push(network);
             }
         }
+    }
+
+    /// A connection becomes a part of another one.
+    fn join(&mut self, link: net::LinkId, stripe: net::LinkId, welcome: Message) {
+        self.strangers.left(stripe);
+        self.above_watermark.remove(&stripe);
+        if self.links.remove(&stripe) {
+            self.counters.connections_ended.add(1);
+        }
+        // Where it fails the stripe is gone, and its client sees that.
+        let joined = self.environment.join(link, stripe, welcome);
+        tracing::debug!(link = link.0, stripe = stripe.0, joined, "carries chunks");
     }
 
     /// Reports to the node the links that have fallen to the low watermark.
@@ -450,6 +467,7 @@ impl<E: Environment> Executor<E> {
                 Output::Write { link, token, write } => {
                     environment.write(net::LinkId(link.0), token, write);
                 }
+                Output::Stripe { link } => environment.stripe(net::LinkId(link.0)),
                 Output::Close { link, reason } => environment.close(net::LinkId(link.0), &reason),
                 _ => unreachable!("only network outputs are put into the outbox"),
             }

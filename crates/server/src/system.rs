@@ -16,7 +16,7 @@ use log::{Disk, DiskError, Operation, OperationToken, Outcome};
 use memory::Pool;
 use net::{
     BulkToken, Capabilities, LinkId, Listener, Message, NetError, Peer, Reactor, ReactorEvent,
-    RegionRead, RegionWrite,
+    RegionRead, RegionWrite, StripesFrom,
 };
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -351,6 +351,17 @@ impl Environment for System {
         if let Some(link) = self.reactor.link(link) {
             link.write(token, write);
         }
+    }
+
+    fn stripe(&mut self, link: LinkId) {
+        self.reactor.stripe(link, StripesFrom::Sent);
+    }
+
+    fn join(&mut self, link: LinkId, stripe: LinkId, welcome: Message) -> bool {
+        if let Some(stripe) = self.reactor.link(stripe) {
+            stripe.send(welcome);
+        }
+        self.reactor.join(link, stripe, StripesFrom::Sent)
     }
 
     fn close(&mut self, link: LinkId, reason: &str) {

@@ -177,6 +177,9 @@ impl Program {
                     unreachable!("it has none")
                 }
                 Output::RenewCredential(_) => {}
+                Output::Stripe { .. } | Output::OpenStripe { .. } | Output::DropStripe => {
+                    unreachable!("a link of the simulation has one connection")
+                }
                 Output::Connect {
                     attempt, address, ..
                 } => {

@@ -56,6 +56,7 @@ fn hello(token: &str) -> Vec<u8> {
         directory: DirectoryId::default(),
         trace: 0,
         client_name: "plain".to_owned(),
+        stripes: Default::default(),
     };
     let head = hello.to_bytes();
     let header = FrameHeader {

@@ -8,6 +8,7 @@
 
 pub mod batch;
 pub mod checksum;
+pub mod chunk;
 pub mod codec;
 pub mod error;
 pub mod frame;

@@ -24,8 +24,15 @@ pub const PROTOCOL_VERSION: u16 = 2;
 
 /// A bit of the features of `Hello` and `Welcome`: `ReadData` may have strided selections.
 pub const FEATURE_STRIDES: u64 = 1 << 0;
+/// A bit of the features of `Hello` and `Welcome`: a session may have several connections, which carry its bytes
+/// in chunks from behind `Welcome` on.
+pub const FEATURE_STRIPES: u64 = 1 << 1;
 /// The features that this code knows.
-pub const FEATURES: u64 = FEATURE_STRIDES;
+pub const FEATURES: u64 = FEATURE_STRIDES | FEATURE_STRIPES;
+/// The most connections of one session.
+pub const STRIPES_MAX: u8 = 16;
+/// The mechanism of a Hello of the role [`Role::BulkStripe`]: its proof is the `stripe_key` of the session's Welcome.
+pub const STRIPE: &str = "stripe";
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +40,7 @@ pub const FEATURES: u64 = FEATURE_STRIDES;
 pub enum Role {
     /// Calls, deliveries and bulk transfers.
     Control = 0,
-    /// Bulk transfers of a session that has a control connection. Reserved.
+    /// Carries chunks of a session that has a control connection.
     BulkStripe = 1,
 }
 
@@ -64,10 +71,11 @@ record! {
         /// The namespace of all names that follow; empty is the default one.
         pub namespace: String,
         /// How the client proves who it is: `token`, [`ACCESS_TOKEN`], [`CERTIFICATE`], [`ISSUED`], [`PAIRING`],
-        /// or empty where the transport has proved it (in-process, unix socket). Others are reserved.
+        /// [`STRIPE`], or empty where the transport has proved it (in-process, unix socket). Others are reserved.
         pub mechanism: String,
         /// The mechanism's first message: for `token`, its 32 bytes; for `access-token` and `issued`, its
-        /// text; for `certificate`, nothing: TLS has it; for `pairing`, a [`Pair`].
+        /// text; for `certificate`, nothing: TLS has it; for `pairing`, a [`Pair`]; for `stripe`, the session's
+        /// `stripe_key`.
         pub proof: Bytes,
         /// The client's session, the same on all of its connections.
         pub session: SessionId,
@@ -79,6 +87,8 @@ record! {
         pub trace: u128,
         /// A name for logs and `thalweg status`: program and process id.
         pub client_name: String,
+        /// With [`FEATURE_STRIPES`]: how many connections the session would have at most.
+        pub stripes: Appended<u8>,
     }
 }
 
@@ -103,6 +113,29 @@ record! {
         pub heartbeat_ms: u32,
         /// The server's version, for people.
         pub server_version: String,
+        /// With [`FEATURE_STRIPES`]: how many connections the session may have at most, this one included.
+        pub stripes: Appended<u8>,
+        /// What lets further connections join this session: a secret of its own.
+        pub stripe_key: Appended<Secret>,
+    }
+}
+
+/// Bytes that nobody else is to know, and that are not shown.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(pub Bytes);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} secret bytes", self.0.len())
+    }
+}
+
+impl Codec for Secret {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Bytes::decode(from).map(Self)
     }
 }
 

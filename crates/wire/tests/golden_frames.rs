@@ -178,12 +178,17 @@ fn hello() -> Hello {
         directory: DirectoryId(0x9999_aaaa_bbbb_cccc_dddd_eeee_ffff_0000),
         trace: 0,
         client_name: "acquire 4711".into(),
+        stripes: Appended(0),
     }
 }
 
 fn messages(examples: &mut Examples) {
-    examples.message(hello());
-    examples.message(Welcome {
+    let several = Hello {
+        stripes: Appended(4),
+        ..hello()
+    };
+    examples.appended(("stripes", 1), hello(), several);
+    let welcome = |most, key| Welcome {
         version: PROTOCOL_VERSION,
         features: 0,
         directory: DirectoryId(7),
@@ -192,7 +197,22 @@ fn messages(examples: &mut Examples) {
         payload_bytes_max: 128 << 20,
         heartbeat_ms: 5000,
         server_version: "0.1.0".into(),
-    });
+        stripes: Appended(most),
+        stripe_key: Appended(Secret(key)),
+    };
+    let key = Bytes::from_static(&[0x5a; 32]);
+    // Two fields that come together: an older side sends neither.
+    let (before, several) = (welcome(0, Bytes::new()), welcome(4, key));
+    let bytes = before.to_bytes();
+    examples.check("Welcome", &bytes[..bytes.len() - 5]);
+    let back = Welcome::from_bytes("golden", &examples.golden["Welcome"]);
+    assert_eq!(back, Ok(before));
+    examples.check("Welcome stripes", &several.to_bytes());
+    assert!(!format!("{several:?}").contains("5a"), "{several:?}");
+    assert_eq!(
+        Welcome::from_bytes("golden", &several.to_bytes()),
+        Ok(several)
+    );
     examples.message(RequestHead {
         method: Method::Produce,
         remaining_ms: 120_000,
@@ -609,7 +629,11 @@ fn frame(kind: FrameKind) -> (u8, u64, Vec<u8>, &'static [u8]) {
     use FrameKind as K;
     let credit = Credit { bytes: 1 };
     match kind {
-        K::Hello => (0, 0, hello().to_bytes(), b""),
+        // Without what was appended to the message.
+        K::Hello => {
+            let head = hello().to_bytes();
+            (0, 0, head[..head.len() - 1].to_vec(), b"")
+        }
         K::Welcome => (0, 0, Vec::new(), b""),
         K::Authenticate => (0, 0, authenticate().to_bytes(), b""),
         K::Request => (0, 5, b"request".to_vec(), b"a batch"),

@@ -140,7 +140,7 @@ fn described(kind: &str, structs: &BTreeMap<String, Vec<(String, String)>>) -> (
     let fixed = |bytes: usize| (kind.to_owned(), bytes.to_string());
     match kind {
         "String" => return ("text".into(), "4 + n".into()),
-        "Bytes" => return ("bytes".into(), "4 + n".into()),
+        "Bytes" | "Secret" => return ("bytes".into(), "4 + n".into()),
         "u8" | "bool" | "Role" | "Durability" | "CursorMove" | "GapReason" | "ConsumerKind"
         | "SettleAs" | "WhenFull" | "Distribution" => return fixed(1),
         "u16" | "Method" | "ErrorCode" => return fixed(2),

@@ -6,9 +6,11 @@ use super::used::not_kept;
 use super::waiting::{Admission, Waiting};
 use crate::ctx::Ctx;
 use crate::ids::LinkId;
+use crate::io::Output;
 use crate::refusal::refuse;
 use log::DiskError;
 use net::Message;
+use wire::codec::Appended;
 use wire::frame::FrameKind;
 use wire::message::{PROTOCOL_VERSION, Welcome};
 use wire::{Codec, ErrorCode};
@@ -36,6 +38,7 @@ impl Sessions {
             mut identity,
             id,
             features,
+            stripes,
         } = admission;
         // What was changed while it waited counts.
         identity.access.grants = ctx.rules.grants.clone();
@@ -46,6 +49,7 @@ impl Sessions {
         }
         let credit = self.open(link, identity, ctx);
         self.audit_connect(link, ctx);
+        let (features, stripes, stripe_key) = self.grant_stripes(link, features, stripes, ctx);
         let limits = &ctx.options.limits;
         let welcome = Welcome {
             version: PROTOCOL_VERSION,
@@ -56,9 +60,15 @@ impl Sessions {
             payload_bytes_max: limits.payload_bytes_max,
             heartbeat_ms: limits.heartbeat.as_millis() as u32,
             server_version: ctx.options.server_version.clone(),
+            stripes: Appended(stripes),
+            stripe_key: Appended(stripe_key),
         };
         let message = Message::control(FrameKind::Welcome, id, welcome.to_bytes());
         self.send(link, message, ctx);
+        if stripes > 0 {
+            // All that follows is in chunks.
+            ctx.outputs.push_back(Output::Stripe { link });
+        }
         let identity = self.identity(link);
         if identity.is_some_and(|identity| identity.access.expires().is_some()) {
             self.say_how_long(link, Said::default(), ctx);

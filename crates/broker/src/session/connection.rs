@@ -38,6 +38,20 @@ pub(crate) struct Session {
     pub(super) expiry: Expiry,
     /// Looks at what its client has presented in place of its present credential.
     pub(super) renewal: Option<Looked>,
+    /// The scheme of the connections that can carry its bytes, if it is of one of those.
+    pub(super) carries: Option<&'static str>,
+    /// The further connections that its client may open.
+    pub(super) stripes: Option<Stripes>,
+}
+
+/// The connections of one session.
+pub(crate) struct Stripes {
+    /// How many there may be.
+    pub(super) most: u8,
+    /// How many there are.
+    pub(super) count: u8,
+    /// Who shows it joins.
+    pub(super) key: [u8; 32],
 }
 
 /// In what a client is spoken to.
@@ -78,6 +92,8 @@ impl Session {
             unpaid_bytes: 0,
             expiry: Expiry::default(),
             renewal: None,
+            carries: None,
+            stripes: None,
         }
     }
 

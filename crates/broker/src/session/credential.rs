@@ -528,7 +528,7 @@ fn renew_in(identity: &access::Identity, left: Duration, now: Now) -> Duration {
 }
 
 /// Compares in a time that does not depend on where the bytes differ.
-fn same(given: &[u8], token: &[u8; 32]) -> bool {
+pub(super) fn same(given: &[u8], token: &[u8; 32]) -> bool {
     if given.len() != token.len() {
         return false;
     }

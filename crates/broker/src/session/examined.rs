@@ -204,12 +204,14 @@ impl Sessions {
             id,
             features,
         } = stranger;
+        let stripes = hello.stripes.0;
         let proved = self.trusted.examined(hello, verified, &session.peer, ctx)?;
         self.refuse_admission(&proved, ctx)?;
         let admission = Admission {
             identity: proved,
             id,
             features,
+            stripes,
         };
         self.welcome(link, admission, ctx);
         Ok(())

@@ -1,12 +1,66 @@
 //! Whether a Hello is one that this server can serve, whoever says it.
 
+use super::Sessions;
+use super::names::check_names;
+use super::waiting::{Admission, Stranger, Waiting};
 use crate::ctx::Ctx;
-use crate::refusal::{Refused, refuse};
-use wire::message::{FEATURES, Hello, PROTOCOL_VERSION, Role};
-use wire::{DirectoryId, ErrorCode};
+use crate::ids::LinkId;
+use crate::refusal::{Refused, malformed, refuse};
+use net::Received;
+use wire::message::{FEATURES, Hello, ISSUED, PAIRING, PROTOCOL_VERSION, Role, STRIPE};
+use wire::{Codec, DirectoryId, ErrorCode};
+
+impl Sessions {
+    /// A client says who it is.
+    pub(super) fn hello(
+        &mut self,
+        link: LinkId,
+        message: &Received,
+        ctx: &mut Ctx,
+    ) -> Result<(), Refused> {
+        let hello = Hello::from_bytes("hello", &message.head).map_err(malformed)?;
+        check_hello(&hello, ctx)?;
+        if hello.mechanism == PAIRING {
+            return self.pair(link, message.id, &hello.proof, ctx);
+        }
+        if hello.role == Role::BulkStripe {
+            return self.join(link, message.id, &hello, ctx);
+        }
+        let features = (hello.features_required | hello.features_optional) & FEATURES;
+        if hello.mechanism == ISSUED {
+            let id = message.id;
+            let stranger = Stranger {
+                hello,
+                id,
+                features,
+            };
+            return self.examine(link, stranger, ctx);
+        }
+        let peer = self.get(link).map(|session| session.peer.clone());
+        let peer = peer.unwrap_or_default();
+        let stripes = hello.stripes.0;
+        let proved = self.trusted.authenticate(hello, &peer, ctx)?;
+        self.refuse_admission(&proved.identity, ctx)?;
+        let waits = self.trusted.remember(link, &proved, ctx);
+        let admission = Admission {
+            identity: proved.identity,
+            id: message.id,
+            features,
+            stripes,
+        };
+        match waits {
+            true => {
+                let waiting = Waiting::Used(Box::new(admission));
+                self.admissions.insert(link, waiting);
+            }
+            false => self.welcome(link, admission, ctx),
+        }
+        Ok(())
+    }
+}
 
 /// Refuses a client that this server cannot serve.
-pub(super) fn check_hello(hello: &Hello, ctx: &Ctx) -> Result<(), Refused> {
+fn check_hello(hello: &Hello, ctx: &Ctx) -> Result<(), Refused> {
     let (least, greatest) = (hello.version_min, hello.version_max);
     if !(least..=greatest).contains(&PROTOCOL_VERSION) {
         let own = &ctx.options.server_version;
@@ -40,17 +94,12 @@ pub(super) fn check_hello(hello: &Hello, ctx: &Ctx) -> Result<(), Refused> {
         ));
     }
     check_names(&hello.namespace, &hello.client_name)?;
-    if hello.role != Role::Control {
+    let is_stripe = hello.role == Role::BulkStripe;
+    if is_stripe != (hello.mechanism == STRIPE) {
         return Err(refuse(
             ErrorCode::Unsupported,
-            "bulk stripes are not supported",
+            "a further connection of a session has the role of a bulk stripe and the mechanism \"stripe\"",
         ));
     }
     Ok(())
-}
-
-pub(super) fn check_names(namespace: &str, client_name: &str) -> Result<(), Refused> {
-    let names =
-        topic::check_namespace(namespace).and_then(|()| topic::check_client_name(client_name));
-    names.map_err(|error| refuse(ErrorCode::Malformed, error.to_string()))
 }

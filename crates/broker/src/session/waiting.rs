@@ -29,6 +29,8 @@ pub(super) struct Admission {
     /// Of its Hello.
     pub id: u64,
     pub features: u64,
+    /// How many connections it would have.
+    pub stripes: u8,
 }
 
 /// For what a client waits that is not let in yet.

@@ -172,6 +172,7 @@ impl Ground {
             is_quiet: false,
             leader_epoch: 0,
             token: None,
+            carries: Some("tcp"),
             next: 0,
         })
     }
@@ -194,6 +195,10 @@ pub struct End {
     pub closed: Option<String>,
     /// Whether checksums of what is read are wrong.
     pub lies: bool,
+    /// Whether all behind its Welcome is in chunks.
+    pub is_striped: bool,
+    /// The connection that it carries chunks of.
+    pub joined: Option<LinkId>,
 }
 
 pub struct World {
@@ -226,6 +231,8 @@ pub struct World {
     pub leader_epoch: u32,
     /// What clients show from now on, in place of the server's token.
     pub token: Option<access::Token>,
+    /// What kind of connections those are that are made from now on.
+    pub carries: Option<&'static str>,
     next: u64,
 }
 
@@ -295,6 +302,21 @@ impl World {
                 },
                 Output::Report(line) => self.lines.push(line.text),
                 Output::Audit(record) => self.audited.push(*record),
+                Output::Stripe { link } => {
+                    if let Some(end) = self.links.get_mut(&link) {
+                        end.is_striped = true;
+                    }
+                }
+                Output::Join {
+                    link,
+                    stripe,
+                    welcome,
+                } => {
+                    if let Some(end) = self.links.get_mut(&stripe) {
+                        end.inbox.push(welcome);
+                        end.joined = Some(link);
+                    }
+                }
                 Output::Draining => {}
                 Output::Drained => self.drained = true,
             }
@@ -442,6 +464,7 @@ impl World {
                 one_sided: false,
                 ordered: true,
                 memory_kinds: vec![0],
+                stripes: self.carries,
             },
         });
         self.message(link, FrameKind::Hello, 0, hello.to_bytes(), &[]);
@@ -784,6 +807,7 @@ pub fn hello() -> Hello {
         directory: DirectoryId(0),
         trace: 0,
         client_name: "test".into(),
+        stripes: Default::default(),
     }
 }
 

@@ -182,6 +182,7 @@ fn who_says_nothing_at_all_is_shown_out() {
             one_sided: false,
             ordered: true,
             memory_kinds: vec![0],
+            stripes: None,
         },
     });
     world.pass(Duration::from_secs(10));

@@ -1,8 +1,9 @@
 //! Which server, how to reach it, and when it is lost for good.
 
 use super::credential::Credential;
-use super::io::Output;
+use super::io::{Output, StripeDial};
 use super::retry;
+use super::stripes::{self, Stripes};
 use super::wire_session::{Context, Timer, Wire, WireSession, error_of};
 use crate::error::ClientError;
 use crate::group_file::GroupFile;
@@ -13,11 +14,11 @@ use bytes::Bytes;
 use net::{Fingerprint, Link, Message, Received};
 use std::collections::VecDeque;
 use std::time::Duration;
-use wire::codec::Codec;
+use wire::codec::{Appended, Codec};
 use wire::frame::FrameKind;
 use wire::message::{
-    ACCESS_TOKEN, Authenticated, FEATURES, Hello, ISSUED, ISSUED_TIMEOUT, PROTOCOL_VERSION, Role,
-    Welcome,
+    ACCESS_TOKEN, Authenticated, FEATURE_STRIPES, FEATURES, Hello, ISSUED, ISSUED_TIMEOUT,
+    PROTOCOL_VERSION, Role, STRIPE, STRIPES_MAX, Welcome,
 };
 use wire::{DirectoryId, ErrorCode, ErrorReply, SessionId};
 
@@ -74,6 +75,12 @@ pub(super) struct Connection {
     token_refused_since: Option<Duration>,
     /// Why the last attempt failed.
     failure: Option<ClientError>,
+    /// How many connections a session is to have at most, and whether all are opened at once.
+    stripes_wanted: (u8, bool),
+    /// Where the present link was opened, and with which certificate.
+    dialled: (String, Option<Bytes>),
+    /// The further connections of the present session.
+    stripes: Option<Stripes>,
     /// The failure is one that time does not heal.
     is_final: bool,
     was_up: bool,
@@ -113,6 +120,9 @@ impl Connection {
             foreign_since: None,
             token_refused_since: None,
             failure: None,
+            stripes_wanted: (options.stripes, options.stripes_at_once),
+            dialled: (String::new(), None),
+            stripes: None,
             is_final: false,
             was_up: false,
             chance: session.0 as u64 | 1,
@@ -323,10 +333,13 @@ impl Connection {
             address: address.clone(),
             deadline,
         };
+        let address = GroupFile::dialled(&address, &self.certificates);
+        let certificate = self.credential.as_ref().and_then(Credential::shown);
+        self.dialled = (address.clone(), certificate.clone());
         outputs.push_back(Output::Connect {
             attempt: self.attempt,
-            address: GroupFile::dialled(&address, &self.certificates),
-            certificate: self.credential.as_ref().and_then(Credential::shown),
+            address,
+            certificate,
         });
     }
 
@@ -369,11 +382,15 @@ impl Connection {
             None if is_jwt(&self.token) => (ISSUED, self.token.clone()),
             None => ("token", self.token.clone()),
         };
+        let stripes = self.stripes_asked();
         let hello = Hello {
             version_min: PROTOCOL_VERSION,
             version_max: PROTOCOL_VERSION,
             features_required: 0,
-            features_optional: FEATURES,
+            features_optional: match stripes {
+                0 => FEATURES & !FEATURE_STRIPES,
+                _ => FEATURES,
+            },
             namespace: self.namespace.clone(),
             mechanism: mechanism.to_owned(),
             proof,
@@ -382,6 +399,7 @@ impl Connection {
             directory: self.directory.unwrap_or_default(),
             trace: 0,
             client_name: self.client_name.clone(),
+            stripes: Appended(stripes),
         };
         let deadline = match hello.mechanism == ISSUED {
             true => wire.now() + LOOKED_AT,
@@ -470,7 +488,96 @@ impl Connection {
         context.session = Some(WireSession::new(context.now, welcome));
         Wire::new(context, None).watch();
         self.phase = Phase::Up { address };
+        self.begin_stripes(context, welcome, outputs);
         true
+    }
+
+    /// How many connections are asked for on the present link; 0 is this one alone.
+    fn stripes_asked(&self) -> u8 {
+        let (most, _) = self.stripes_wanted;
+        let (address, _) = &self.dialled;
+        match is_tls(address) || address.starts_with("tcp://") {
+            true if most >= 2 => most.min(STRIPES_MAX),
+            _ => 0,
+        }
+    }
+
+    /// The server lets the session have several connections: all that follows is in chunks.
+    fn begin_stripes(
+        &mut self,
+        context: &mut Context,
+        welcome: &Welcome,
+        outputs: &mut VecDeque<Output>,
+    ) {
+        let (most, at_once) = self.stripes_wanted;
+        let most = most.min(welcome.stripes.0);
+        self.stripes = None;
+        if welcome.features & FEATURE_STRIPES == 0 || most < 2 {
+            return;
+        }
+        outputs.push_back(Output::Stripe {
+            attempt: self.attempt,
+        });
+        let hello = Hello {
+            version_min: PROTOCOL_VERSION,
+            version_max: PROTOCOL_VERSION,
+            features_required: FEATURE_STRIPES,
+            features_optional: 0,
+            namespace: String::new(),
+            mechanism: STRIPE.to_owned(),
+            proof: welcome.stripe_key.0.0.clone(),
+            session: self.session,
+            role: Role::BulkStripe,
+            directory: welcome.directory,
+            trace: 0,
+            client_name: self.client_name.clone(),
+            stripes: Appended(0),
+        };
+        let (address, certificate) = self.dialled.clone();
+        let dial = StripeDial {
+            address,
+            certificate,
+            hello: hello.to_bytes().into(),
+            instance: welcome.instance,
+        };
+        self.stripes = Some(Stripes::new(context.now, most, at_once, dial));
+        context.mailbox.liveness.stripes(1);
+        let first = if at_once {
+            Duration::ZERO
+        } else {
+            stripes::LOOK
+        };
+        context.arm(context.now + first, Timer::Stripes);
+    }
+
+    /// Whether one more connection would be of use.
+    pub fn look_at_stripes(
+        &mut self,
+        context: &mut Context,
+        link: &mut dyn Link,
+        outputs: &mut VecDeque<Output>,
+    ) {
+        if let Some(stripes) = &mut self.stripes
+            && matches!(self.phase, Phase::Up { .. })
+        {
+            let (count, output) = stripes.look(context.now, self.attempt, link);
+            if let Some(count) = count {
+                context.mailbox.liveness.stripes(count);
+            }
+            outputs.extend(output);
+            context.arm(context.now + stripes::LOOK, Timer::Stripes);
+        }
+    }
+
+    /// A further connection has joined, or could not be opened: the session goes on with those that it has.
+    pub fn stripe_opened(&mut self, context: &mut Context, result: &Result<(), String>) {
+        if let Some(stripes) = &mut self.stripes {
+            stripes.opened(context.now, result);
+            match result {
+                Ok(()) => context.arm(context.now, Timer::Stripes),
+                Err(reason) => context.mailbox.liveness.stripe_failed(reason),
+            }
+        }
     }
 
     fn unreachable(&mut self, address: String, reason: String) {
@@ -527,7 +634,8 @@ impl Connection {
     pub fn lost(&mut self, context: &mut Context, reason: String, outputs: &mut VecDeque<Output>) {
         context
             .timers
-            .retain(|(_, timer)| !matches!(timer, Timer::Heartbeat));
+            .retain(|(_, timer)| !matches!(timer, Timer::Heartbeat | Timer::Stripes));
+        self.stripes = None;
         match self.phase.clone() {
             Phase::Up { address } => {
                 context.mailbox.liveness.disconnected();

@@ -7,6 +7,7 @@ use net::{NetError, Received};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
+use wire::ServerInstance;
 
 /// Something happened.
 #[derive(Debug)]
@@ -39,6 +40,36 @@ pub enum Input {
         /// The message.
         message: Received,
     },
+    /// A further connection has joined, as [`Output::OpenStripe`] asked, or why it has not.
+    Stripe {
+        /// The attempt of the link that it was to join.
+        attempt: u64,
+        /// What came of it.
+        result: Result<(), String>,
+    },
+}
+
+/// How a further connection of a session is opened.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StripeDial {
+    /// Where the first one went.
+    pub address: String,
+    /// What is shown in TLS.
+    pub certificate: Option<Bytes>,
+    /// The first message's head, with the session's key. Who has it has the session.
+    pub hello: Bytes,
+    /// The server that has to answer.
+    pub instance: ServerInstance,
+}
+
+impl fmt::Debug for StripeDial {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StripeDial")
+            .field("address", &self.address)
+            .field("instance", &self.instance)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What the file of a credential is to hold from now on.
@@ -90,6 +121,23 @@ pub enum Output {
         /// What is shown in TLS, if the credential is a certificate: it and its key, in PEM.
         certificate: Option<Bytes>,
     },
+    /// What the link of this attempt sends and receives is in chunks from here on: [`Link::striped`], before it is polled
+    /// again. No answer.
+    ///
+    /// [`Link::striped`]: net::Link::striped
+    Stripe {
+        /// The attempt.
+        attempt: u64,
+    },
+    /// Open a further connection for the link of this attempt; answered by [`Input::Stripe`].
+    OpenStripe {
+        /// The attempt.
+        attempt: u64,
+        /// How.
+        dial: StripeDial,
+    },
+    /// Give up the further connection that is being opened. No answer.
+    DropStripe,
     /// End the connection, after what is queued on its control lane. No answer.
     Disconnect {
         /// The attempt whose link is to end.

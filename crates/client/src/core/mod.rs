@@ -20,6 +20,7 @@
 //! - `membership`: one membership of a group or queue, kept through lost connections.
 //! - `queue`: events under leases, settlements.
 //! - `retry`: when what was refused for now is tried again.
+//! - `stripes`: when a session opens one more connection.
 //! - `topics`: partitions that are added to topics in use.
 
 mod calls;
@@ -36,6 +37,7 @@ mod opening;
 mod producer;
 mod queue;
 mod retry;
+mod stripes;
 mod topics;
 mod wire_session;
 
@@ -48,7 +50,7 @@ use crate::promise::{Promise, Reply};
 use calls::Calls;
 use connection::Connection;
 use consumer::ConsumerCore;
-pub use io::{Input, Output, RenewedCredential};
+pub use io::{Input, Output, RenewedCredential, StripeDial};
 use net::Link;
 pub(crate) use opening::Opening;
 use producer::{Fed, ProducerCore};
@@ -169,6 +171,11 @@ impl ClientCore {
             Input::LinkDown { attempt, reason } => {
                 if self.connection.is_present(attempt) {
                     self.lose(reason.to_string(), &mut link);
+                }
+            }
+            Input::Stripe { attempt, result } => {
+                if self.connection.is_present(attempt) {
+                    self.connection.stripe_opened(&mut self.context, &result);
                 }
             }
             Input::Message { attempt, message } => {
@@ -376,6 +383,12 @@ impl ClientCore {
                     }
                 }
                 Timer::Refresh => self.topics.refresh(&mut wire),
+                Timer::Stripes => {
+                    let (context, outputs) = (&mut self.context, &mut self.outputs);
+                    if let Some(link) = link {
+                        self.connection.look_at_stripes(context, *link, outputs);
+                    }
+                }
                 Timer::Call(key) => {
                     if let Some(seek) = self.calls.expired(&mut wire, key) {
                         self.sought(seek, link);

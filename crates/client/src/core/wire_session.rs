@@ -32,6 +32,8 @@ pub(super) enum Timer {
     Alarm(u64),
     /// A queue's membership, its leases, or what is to be sent again.
     Queue(u64),
+    /// Whether the session is to have one more connection.
+    Stripes,
 }
 
 /// What all parts of the core share.

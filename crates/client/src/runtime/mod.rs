@@ -3,6 +3,7 @@
 
 mod caller_runs;
 mod driver_lock;
+mod stripes;
 
 pub(crate) use caller_runs::CallerRuns;
 pub(crate) use driver_lock::DriverLock;
@@ -16,13 +17,14 @@ use crate::options::{CredentialEnds, DriverOptions, OnCredential};
 use crate::{credential_file, vouched};
 use memory::Deadline;
 use memory::fork::ClosedInChild;
-use net::{LinkEvent, LinkId, NetError, Poller, Reactor, ReactorEvent, Transports};
+use net::{LinkEvent, LinkId, NetError, Poller, Reactor, ReactorEvent, StripesFrom, Transports};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use stripes::{Opened, StripeDialer};
 
 /// How many events a caller's turn takes before it ends.
 const EVENTS_PER_TURN: u32 = 256;
@@ -69,6 +71,8 @@ pub(crate) struct Runtime {
     links: BTreeMap<LinkId, u64>,
     /// The present attempt's link.
     present: Option<LinkId>,
+    /// The further connection of its session that is being opened.
+    dialer: StripeDialer,
     /// Whether anybody has driven.
     has_begun: bool,
     /// Where callers drive: when the reactor's alarm is set for.
@@ -103,6 +107,7 @@ impl Runtime {
             epoch,
             links: BTreeMap::new(),
             present: None,
+            dialer: StripeDialer::default(),
             closed_in_child: BTreeMap::new(),
             has_begun: false,
             alarm: None,
@@ -394,6 +399,9 @@ impl Runtime {
             // Woken: the commands are looked at before the next sleep.
             return;
         };
+        if self.dialer.is(link) {
+            return self.stripe_event(event);
+        }
         let attempt = self.links.get(&link).copied().unwrap_or(0);
         match event {
             LinkEvent::Up => self.handle(Input::LinkUp { attempt }),
@@ -403,6 +411,7 @@ impl Runtime {
             }
             LinkEvent::Down(reason) => {
                 if self.present == Some(link) {
+                    self.dialer.give_up(&mut self.reactor);
                     self.handle(Input::LinkDown { attempt, reason });
                     self.present = None;
                 }
@@ -440,6 +449,23 @@ impl Runtime {
                     address,
                     certificate,
                 } => self.connect(attempt, &address, certificate.as_deref()),
+                Output::Stripe { attempt } => {
+                    if let Some(link) = self.link_of(attempt) {
+                        self.reactor.stripe(link, StripesFrom::Received);
+                        self.register_descriptors();
+                    }
+                }
+                Output::OpenStripe { attempt, dial } => {
+                    if let Some(main) = self.link_of(attempt) {
+                        let (transports, reactor) = (&self.transports, &mut self.reactor);
+                        let opened = self.dialer.open((attempt, main), dial, transports, reactor);
+                        self.stripe_opened(opened);
+                    }
+                }
+                Output::DropStripe => {
+                    self.dialer.give_up(&mut self.reactor);
+                    self.forget_descriptors();
+                }
                 Output::Disconnect { attempt, reason } => self.disconnect(attempt, &reason),
                 Output::Ended => {
                     self.flush_finally();
@@ -448,6 +474,25 @@ impl Runtime {
             }
         }
         false
+    }
+
+    fn stripe_event(&mut self, event: LinkEvent) {
+        let opened = self.dialer.take(event, &mut self.reactor);
+        self.stripe_opened(opened);
+    }
+
+    /// A further connection was opened, or not, if it is known by now.
+    fn stripe_opened(&mut self, opened: Option<Opened>) {
+        self.forget_descriptors();
+        self.register_descriptors();
+        if let Some(Opened { attempt, result }) = opened {
+            self.handle(Input::Stripe { attempt, result });
+        }
+    }
+
+    fn link_of(&self, attempt: u64) -> Option<LinkId> {
+        let link = self.links.iter().find(|(_, other)| **other == attempt);
+        link.map(|(link, _)| *link)
     }
 
     fn connect(&mut self, attempt: u64, address: &str, certificate: Option<&[u8]>) {
@@ -498,10 +543,10 @@ impl Runtime {
     }
 
     fn disconnect(&mut self, attempt: u64, reason: &str) {
-        let link = self.links.iter().find(|(_, other)| **other == attempt);
-        let Some(link) = link.map(|(link, _)| *link) else {
+        let Some(link) = self.link_of(attempt) else {
             return;
         };
+        self.dialer.give_up(&mut self.reactor);
         if let Some(link) = self.reactor.link(link) {
             link.close(reason);
         }

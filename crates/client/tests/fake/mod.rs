@@ -338,6 +338,8 @@ impl FakeServer {
             payload_bytes_max: 128 << 20,
             heartbeat_ms: self.heartbeat_ms,
             server_version: "fake".into(),
+            stripes: Default::default(),
+            stripe_key: Default::default(),
         };
         conn.link.send(Message::control(
             FrameKind::Welcome,

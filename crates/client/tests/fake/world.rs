@@ -100,6 +100,9 @@ impl World {
                         self.link = None;
                     }
                 }
+                Output::Stripe { .. } | Output::OpenStripe { .. } | Output::DropStripe => {
+                    unreachable!("the fake server gives a session one connection")
+                }
                 Output::ReadGroupFile(_) => unreachable!("no test here uses a group file"),
                 Output::ReadCredential(_) => {
                     let text = self.credential.clone().ok_or("no such file".to_owned());

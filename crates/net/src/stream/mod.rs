@@ -6,11 +6,13 @@ mod reads;
 mod receive;
 mod send;
 
-use crate::byte_stream::ByteStream;
+use crate::bundle::Bundle;
+use crate::byte_stream::{ByteStream, Carrier};
 use crate::contract::*;
 use crate::options::LinkOptions;
 use crate::regions::{Range, Regions, check_chunk, place_in};
 use crate::seal::Seal;
+use crate::stripes::{Striped, StripesFrom};
 use bytes::Bytes;
 use memory::Target;
 use reads::Reads;
@@ -64,6 +66,7 @@ impl<S: ByteStream> StreamLink<S> {
     /// A link over `stream`, whose other side is `peer`.
     pub fn new(mut stream: S, peer: Peer, options: LinkOptions) -> Self {
         let by_notify = matches!(stream.readiness(), Readiness::Notify);
+        let stripes = stream.stripes();
         Self {
             stream: Some(stream),
             phase: Phase::Connecting,
@@ -72,6 +75,7 @@ impl<S: ByteStream> StreamLink<S> {
                 one_sided: false,
                 ordered: true,
                 memory_kinds: vec![0],
+                stripes,
             },
             peer,
             options,
@@ -313,7 +317,7 @@ impl<S: ByteStream> StreamLink<S> {
     }
 }
 
-impl<S: ByteStream> Link for StreamLink<S> {
+impl<S: ByteStream + 'static> Link for StreamLink<S> {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
@@ -536,9 +540,103 @@ impl<S: ByteStream> Link for StreamLink<S> {
         }
         self.fail(NetError::Closed(reason.to_owned()));
     }
+
+    fn striped(&mut self, from: StripesFrom) -> Option<Box<dyn Link>> {
+        self.capabilities.stripes?;
+        let first = self.carrier_of(from, Outbox::is_within_frame)?;
+        let bundle = match Bundle::new(first) {
+            Ok(bundle) => bundle,
+            Err(error) => {
+                let text = format!("{}: making a bundle of it: {error}", self.peer.address);
+                self.fail(NetError::System(text));
+                return None;
+            }
+        };
+        Some(Box::new(StreamLink {
+            stream: Some(bundle),
+            phase: std::mem::replace(&mut self.phase, Phase::Down),
+            capabilities: Capabilities {
+                stripes: None,
+                ..self.capabilities.clone()
+            },
+            peer: self.peer.clone(),
+            options: self.options.clone(),
+            outbox: std::mem::take(&mut self.outbox),
+            inbox: std::mem::replace(&mut self.inbox, Inbox::gone()),
+            regions: std::mem::take(&mut self.regions),
+            reads: std::mem::take(&mut self.reads),
+            events: std::mem::take(&mut self.events),
+            ready: SourceReady {
+                read_closed: false,
+                ..SourceReady::ALL
+            },
+            write_error: self.write_error.take(),
+            is_due: true,
+            by_notify: self.by_notify,
+        }))
+    }
+
+    fn carrier(&mut self, from: StripesFrom) -> Option<Carrier> {
+        self.capabilities.stripes?;
+        let carrier = self.carrier_of(from, |outbox| !outbox.is_empty())?;
+        self.phase = Phase::Down;
+        Some(carrier)
+    }
+
+    fn join(&mut self, carrier: Carrier) -> bool {
+        let Some(stream) = self.stream.as_mut().filter(|_| self.phase != Phase::Down) else {
+            return false;
+        };
+        let has_joined = stream.join(carrier).is_ok();
+        self.ready.readable |= has_joined;
+        self.ready.writable |= has_joined;
+        has_joined
+    }
+
+    fn stripes(&mut self) -> Option<Striped> {
+        self.stream.as_mut()?.striped()
+    }
 }
 
-impl<S: ByteStream> StreamLink<S> {
+impl<S: ByteStream + 'static> StreamLink<S> {
+    /// Gives up the stream, which is one of chunks from here on: with what leaves before them, and what has come of
+    /// them. `None`, and the link is down, if something has come or begun to leave that must not have.
+    fn carrier_of(
+        &mut self,
+        from: StripesFrom,
+        is_ahead: impl FnOnce(&Outbox) -> bool,
+    ) -> Option<Carrier> {
+        let is_begun = from != StripesFrom::Beginning;
+        if self.phase == Phase::Down || is_begun && self.phase != Phase::Up {
+            return None;
+        }
+        let is_silent = self.inbox.is_behind_first();
+        let parts = match from {
+            StripesFrom::Beginning if self.outbox.is_empty() && self.inbox.is_at_start() => {
+                Some((Vec::new(), Vec::new()))
+            }
+            StripesFrom::Sent if is_silent && self.inbox.untaken_bytes() == 0 => {
+                self.outbox.take_control().map(|held| (held, Vec::new()))
+            }
+            StripesFrom::Received if is_silent && !is_ahead(&self.outbox) => {
+                Some((Vec::new(), self.inbox.take_ahead()))
+            }
+            StripesFrom::Beginning | StripesFrom::Sent | StripesFrom::Received => None,
+        };
+        let Some((held, ahead)) = parts else {
+            let why = "asked for several connections, and one side did not wait until they were agreed on";
+            let error = NetError::Protocol(format!("{} {why}", self.peer.address));
+            self.fail(error);
+            return None;
+        };
+        let stream = Box::new(self.stream.take()?);
+        Some(Carrier {
+            stream,
+            held,
+            ahead,
+        })
+    }
+
     /// Answers an operation that was asked of a dead link.
     fn answer_dead(&mut self, answer: impl FnOnce(&mut Self, NetError)) {
         answer(

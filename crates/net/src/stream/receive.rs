@@ -143,6 +143,31 @@ impl Inbox {
         }
     }
 
+    /// The receiving half of a link that has given its bytes away.
+    pub(super) fn gone() -> Self {
+        Self {
+            buffer: Box::default(),
+            ..Self::new()
+        }
+    }
+
+    /// Whether nothing has arrived.
+    pub(super) fn is_at_start(&self) -> bool {
+        matches!(self.state, State::Frame) && self.position == 0 && self.start == self.end
+    }
+
+    /// Whether one frame has arrived, without a payload, and no other one begins.
+    pub(super) fn is_behind_first(&self) -> bool {
+        matches!(self.state, State::Frame) && self.position == self.front_bytes as u64
+    }
+
+    /// Gives away the bytes that have arrived and nothing has come of: they are no frames.
+    pub(super) fn take_ahead(&mut self) -> Vec<u8> {
+        let ahead = self.buffer[self.start..self.end].to_vec();
+        (self.start, self.end) = (0, 0);
+        ahead
+    }
+
     /// Bytes that have arrived and nothing has come of.
     pub(super) fn untaken_bytes(&self) -> usize {
         self.end - self.start

@@ -252,6 +252,28 @@ impl Outbox {
         });
     }
 
+    /// Whether a frame is out in part.
+    pub(super) fn is_within_frame(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    /// Gives away the bytes of all that waits, if that is of the control lane.
+    pub(super) fn take_control(&mut self) -> Option<Vec<u8>> {
+        if !self.bulk.is_empty() {
+            return None;
+        }
+        let control = std::mem::take(&mut self.control);
+        let frames = self.begun.take().into_iter().chain(control);
+        let mut bytes = Vec::new();
+        for frame in frames {
+            frame
+                .rest()
+                .for_each(|piece| bytes.extend_from_slice(piece));
+        }
+        self.queued_bytes = 0;
+        Some(bytes)
+    }
+
     /// Whether no memory of anything that is out is kept.
     pub(super) fn is_settled(&self) -> bool {
         self.unsettled.is_empty()

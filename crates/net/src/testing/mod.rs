@@ -5,3 +5,4 @@ pub mod conformance;
 pub mod counted;
 pub mod faults;
 pub mod sim;
+pub mod striped;

@@ -317,6 +317,14 @@ impl<S: Socket> Socket for Proxied<S> {
     fn shut(&self) -> io::Result<()> {
         self.socket.shut()
     }
+
+    fn stripes(&self) -> Option<[&'static str; 2]> {
+        self.socket.stripes()
+    }
+
+    fn bundled(&self) {
+        self.socket.bundled();
+    }
 }
 
 impl<S: Read> Read for Proxied<S> {

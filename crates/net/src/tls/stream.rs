@@ -4,7 +4,7 @@ use super::records::{HANDSHAKE_BYTES_MAX, Incoming, Outgoing, Places, Plain, REA
 use super::session::{Act, RECORD_OVERHEAD, RECORD_PAYLOAD_BYTES, Session, Step};
 use super::trust::Trust;
 use crate::byte_stream::ByteStream;
-use crate::contract::{Notify, Readiness};
+use crate::readiness::{Notify, Readiness};
 use crate::socket::{Socket, SocketBytes};
 use crate::stream::KEPT_BYTES_MIN;
 use bytes::Bytes;
@@ -416,6 +416,14 @@ impl<S: Socket> ByteStream for TlsBytes<S> {
 
     fn held_bytes(&self) -> usize {
         self.outgoing.len()
+    }
+
+    fn stripes(&self) -> Option<&'static str> {
+        self.socket.0.stripes().map(|[_, encrypted]| encrypted)
+    }
+
+    fn bundled(&mut self) {
+        self.socket.bundled();
     }
 
     fn has_more(&self) -> bool {

@@ -72,6 +72,7 @@ impl Greeting {
             directory: Default::default(),
             trace: 0,
             client_name: format!("thalweg pair {}", std::process::id()),
+            stripes: Default::default(),
         };
         self.say(FrameKind::Hello, hello.to_bytes());
     }
