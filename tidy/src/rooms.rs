@@ -510,7 +510,9 @@ mod tests {
     #[test]
     fn an_import_against_the_direction_is_told_with_its_reason() {
         let said = only(imports(&[room("client", &[("broker", true, false)])]));
-        assert!(said.contains("`client` may import wire, memory, topic, net but not `broker`"));
+        assert!(
+            said.contains("`client` may import wire, memory, topic, munge, net but not `broker`")
+        );
         assert!(said.contains("must not compile a server"));
     }
 
