@@ -37,6 +37,7 @@ const FACE: &[&str] = &[
     "scistream",
     "pushpull",
     "mirror",
+    "workload",
 ];
 
 /// The table of rooms. A room that is not built yet has its row all the same, so

@@ -12,6 +12,7 @@ pub use crate::commands::pair::PairCommand;
 pub use crate::commands::relay::RelayCommand;
 pub use crate::commands::serve::ServeArgs;
 pub use crate::commands::token::TokenCommand;
+pub use crate::commands::workload::WorkloadCommand;
 
 /// Persistent event streaming for high-performance computing and experimental science.
 #[derive(Debug, Parser)]
@@ -118,6 +119,11 @@ pub enum Command {
     /// Starts a server of its own, on a directory of its own.
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Run the published streaming experiments, and count what came
+    ///
+    /// A scenario says who sends what to whom; producers and consumers are processes of this host.
+    #[command(subcommand)]
+    Workload(WorkloadCommand),
     /// Say what this host offers, measured, and how a client here would reach a server
     ///
     /// For each ENDPOINT it tries what a client would try, in its order, and says what would be used, and why; of

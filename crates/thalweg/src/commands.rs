@@ -22,3 +22,4 @@ pub mod steps;
 pub mod token;
 pub mod topic;
 pub mod view;
+pub mod workload;

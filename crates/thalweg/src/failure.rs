@@ -15,7 +15,7 @@ pub enum Code {
     Failure = 1,
     /// The arguments or settings cannot be right.
     Usage = 2,
-    /// `audit` found something that is lost, doubled or unexplained; or `backup` did; or `doctor` a server that cannot be reached.
+    /// `audit` found something that is lost, doubled or unexplained; or `backup` or `workload run` did; or `doctor` a server that cannot be reached.
     Findings = 3,
     /// A deadline passed.
     Timeout = 4,
@@ -43,7 +43,7 @@ impl Code {
         ),
         (
             Self::Findings as u8,
-            "`audit` found something that is lost, doubled or unexplained; `backup` copied what lacks events, or cannot be opened; `doctor` found that a server which it was given cannot be used",
+            "`audit` found something that is lost, doubled or unexplained; `backup` copied what lacks events, or cannot be opened; in a `workload run` something was lost, doubled, damaged or out of order, or somebody's figures are missing; `doctor` found that a server which it was given cannot be used",
         ),
         (
             Self::Timeout as u8,

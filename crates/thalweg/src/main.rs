@@ -62,6 +62,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Audit(args) => commands::audit::run(&args),
         Command::Backup(args) => commands::backup::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Bench(command) => commands::bench::run(command).map(|()| ExitCode::SUCCESS),
+        Command::Workload(command) => commands::workload::run(command),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Completions(args) => commands::completions::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Man(args) => commands::man::run(&args).map(|()| ExitCode::SUCCESS),

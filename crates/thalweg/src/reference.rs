@@ -12,7 +12,7 @@ const HEAD: &str = "\
 
 Standard output carries what was asked for, and nothing else; with `--json` every line of it is one
 JSON value. Errors go to standard error as `thalweg: SUBJECT: WHAT`. The settings of `thalweg serve`
-are in [configuration.md](configuration.md); `thalweg steps`, `thalweg bench`, `thalweg gateway`, `thalweg pair`, `thalweg relay`, `thalweg token` and `thalweg why-not` have [pages](cli-steps.md) [of](cli-bench.md) [their](cli-relay.md) [own](cli-token.md), [too](cli-gateway.md).
+are in [configuration.md](configuration.md); `thalweg steps`, `thalweg bench`, `thalweg gateway`, `thalweg pair`, `thalweg relay`, `thalweg token`, `thalweg why-not` and `thalweg workload` have [pages](cli-steps.md) [of](cli-bench.md) [their](cli-relay.md) [own](cli-token.md), [too](cli-gateway.md); [workload](cli-workload.md).
 
 ## Exit codes
 
@@ -72,6 +72,14 @@ const PAIR_HEAD: &str = "\
 How it is used is in [pairing](../how-to/pairing.md). Exit codes are [there](cli.md#exit-codes).
 ";
 
+const WORKLOAD_HEAD: &str = "\
+# `thalweg workload`
+
+<!-- Made from crates/thalweg/src/commands/workload/args.rs by `UPDATE_DOCS=1 cargo test -p thalweg --bin thalweg`. -->
+
+How it is used is in [workloads](../guide/workloads.md). Exit codes are [there](cli.md#exit-codes).
+";
+
 const STEPS_FIELDS: &str = include_str!("reference/steps.md");
 const FIELDS: &str = include_str!("reference/fields.md");
 
@@ -88,7 +96,7 @@ fn page() -> String {
     for command in root.get_subcommands_mut() {
         if !matches!(
             command.get_name(),
-            "bench" | "gateway" | "pair" | "relay" | "steps" | "token" | "why-not"
+            "bench" | "gateway" | "pair" | "relay" | "steps" | "token" | "why-not" | "workload"
         ) {
             describe(&mut page, command, "thalweg");
         }
@@ -132,6 +140,15 @@ fn relay_page() -> String {
     root.build();
     let relay = root.find_subcommand_mut("relay");
     describe(&mut page, relay.expect("it is a command"), "thalweg");
+    page
+}
+
+fn workload_page() -> String {
+    let mut page = WORKLOAD_HEAD.to_owned();
+    let mut root = Cli::command().term_width(100);
+    root.build();
+    let workload = root.find_subcommand_mut("workload");
+    describe(&mut page, workload.expect("it is a command"), "thalweg");
     page
 }
 
@@ -187,7 +204,7 @@ fn describe_connection(page: &mut String, root: &Command) {
             _ => arg.hide(true),
         })
         .override_usage(
-            "every command that follows, but for serve, config, token, gateway, relay, backup, bench, doctor, completions and man",
+            "every command that follows, but for serve, config, token, gateway, relay, backup, bench, workload, doctor, completions and man",
         );
     push_help(page, "Connection", &mut command);
 }
@@ -234,6 +251,7 @@ fn the_reference_pages_are_up_to_date() {
         ("cli-relay.md", relay_page()),
         ("cli-steps.md", steps_page()),
         ("cli-token.md", token_page()),
+        ("cli-workload.md", workload_page()),
     ];
     for (name, page) in pages {
         let path = directory.join(name);

@@ -25,3 +25,4 @@ mod token;
 mod view;
 mod ways_in;
 mod why;
+mod workload;

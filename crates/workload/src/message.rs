@@ -16,7 +16,7 @@ pub const LINE_BYTES_MAX: usize = 256 << 20;
 pub enum ToProcess {
     /// Its work: it connects its members, and reports each that is ready.
     Assign(Assignment),
-    /// All are ready: producers send. Schedules count from this time, in nanoseconds since 1970.
+    /// All are ready: producers send. Schedules count from this time, in nanoseconds of the clock that all members have.
     Go(u64),
     /// One of its members waits between messages for some time. Other disruptions come from outside of the process.
     Slow(Disruption),

@@ -15,7 +15,7 @@ pub const STAMP_BYTES: usize = 32;
 /// | 8..12 | producer, from 0 |
 /// | 12..16 | attempt: 0, and one more each time that its producer sends it again |
 /// | 16..24 | sequence, from 0, dense for each producer |
-/// | 24..32 | send time: nanoseconds since 1970 by the producer's clock |
+/// | 24..32 | send time: nanoseconds of the clock that all members have |
 ///
 /// All are little endian. The attempt is what tells a message that its producer sent again from one that the
 /// backend delivered again.

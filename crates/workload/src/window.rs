@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Window {
-    /// The first and the last time, in nanoseconds since 1970.
+    /// The first and the last time, in nanoseconds of the clock that all members have.
     pub span_ns: Option<(u64, u64)>,
     /// Messages, each time that they came.
     pub messages: u64,

@@ -1,0 +1,226 @@
+//! `thalweg workload`: the published streaming experiments, run from their scenarios.
+//!
+//! ```text
+//!  runner ── stdin: ToProcess ──► clients, processes of this program ──► backend
+//!     ▲                               │
+//!     └────── stdout: FromProcess ────┘
+//! ```
+//!
+//! What is run, counted and computed is in the crate `workload`; here are processes, clocks and connections.
+
+mod args;
+mod backend;
+mod choose;
+mod client;
+mod members;
+mod native;
+mod processes;
+mod report;
+mod runner;
+
+pub use args::WorkloadCommand;
+
+use crate::commands::bench::peer::{Cores, ServerProcess, Way};
+use crate::failure::{About, Code, Failure};
+use crate::interrupt::on_interrupt;
+use crate::output::{Output, table};
+use args::{PlanArgs, RunArgs};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use workload::{Pace, Plan, Run, RunResult, Scenario, Url};
+
+pub fn run(command: WorkloadCommand) -> Result<ExitCode, Failure> {
+    match command {
+        WorkloadCommand::Run(args) => run_all(&args),
+        WorkloadCommand::Plan(args) => plan(&args).map(|()| ExitCode::SUCCESS),
+        WorkloadCommand::Client(args) => client::run(&args).map(|()| ExitCode::SUCCESS),
+    }
+}
+
+fn plan_of(
+    scenario: &Scenario,
+    run: Run,
+    number: u64,
+    measured: Option<f64>,
+) -> Result<Plan, Failure> {
+    let plan = Plan::new(scenario, run, number, measured);
+    plan.map_err(|error| Failure::usage("--measured", error))
+}
+
+fn plan(args: &PlanArgs) -> Result<(), Failure> {
+    let scenario = choose::scenario(&args.what)?;
+    let mut output = Output::new(false);
+    output.line(&format!(
+        "{}: {} bytes a message, each run {} times",
+        scenario.name, scenario.shape.message_bytes, scenario.repeat
+    ))?;
+    for run in scenario.runs().iter().filter(|run| run.repetition == 0) {
+        let plan = plan_of(&scenario, *run, 0, args.what.measured)?;
+        output.line(&format!(
+            "\n{} producers, {} consumers, {}",
+            run.producers,
+            run.consumers,
+            match (plan.deliveries, plan.seconds) {
+                (Some(deliveries), _) => format!("{deliveries} deliveries"),
+                (None, seconds) => format!("{} s", seconds.unwrap_or(0)),
+            }
+        ))?;
+        let rows: Vec<Vec<String>> = plan
+            .assignments
+            .iter()
+            .flat_map(|work| work.tasks.iter().map(move |task| (work.process, task)))
+            .map(|(process, task)| {
+                let number =
+                    |number: Option<u64>| number.map_or("-".to_owned(), |one| one.to_string());
+                let pace = task.pace.map_or("-".to_owned(), pace);
+                vec![
+                    process.to_string(),
+                    task.member.to_string(),
+                    number(task.queue),
+                    number(task.messages),
+                    pace,
+                ]
+            })
+            .collect();
+        output.line(&table(
+            &["process", "who", "queue", "messages", "pace"],
+            &rows,
+        ))?;
+    }
+    output.flush()
+}
+
+fn pace(pace: Pace) -> String {
+    match pace {
+        Pace::Window(count) => format!("up to {count} unconfirmed"),
+        Pace::Batches(count) => format!("batches of {count}"),
+        Pace::OneByOne => "one at a time".to_owned(),
+        Pace::Due(schedule) => {
+            let second = schedule.due_ns(1) - schedule.due_ns(0);
+            format!("one each {second} ns")
+        }
+    }
+}
+
+/// A number that no other run has.
+fn run_number() -> Result<u64, Failure> {
+    let mut bytes = [0; 8];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => Ok(u64::from_le_bytes(bytes)),
+        Err(error) => Err(Failure::new(Code::Failure, "a random number", error)),
+    }
+}
+
+/// The server of one's own, if there is to be one, and its temporary directory.
+struct Own {
+    server: ServerProcess,
+    scratch: tempfile::TempDir,
+}
+
+impl Own {
+    fn start(scenario: &mut Scenario) -> Result<Self, Failure> {
+        if scenario.tls {
+            let what = "the server of --serve has none; give the --url of one that has";
+            return Err(Failure::usage("tls", what));
+        }
+        let scratch = tempfile::tempdir().about("a temporary directory")?;
+        let cores = Cores::choose(true)?;
+        let data = scratch.path().join("data");
+        let server = ServerProcess::start(&data, scratch.path(), Way::Tcp, &cores)?;
+        let group_file = scratch.path().join("thalweg.json");
+        scenario.url = Some(Url(group_file.display().to_string()));
+        Ok(Self { server, scratch })
+    }
+
+    fn stop(self) -> Result<(), Failure> {
+        self.server.stop()?;
+        self.scratch.close().about("a temporary directory")
+    }
+}
+
+/// The server that runs already.
+fn running(args: &RunArgs, scenario: &mut Scenario) -> Result<(), Failure> {
+    if let Some(url) = &args.url {
+        if url.starts_with(client_url_scheme()) {
+            let what = "a thalweg:// URL has a token, and a command line shows it to everybody on this host. \
+                        Put it into a file that only you can read, and give that";
+            return Err(Failure::usage("--url", what));
+        }
+        scenario.url = Some(Url(url.clone()));
+    }
+    match scenario.url {
+        Some(_) => Ok(()),
+        None => {
+            let what = "there is no server: give --url, or --serve for one of its own";
+            Err(Failure::usage("workload", what))
+        }
+    }
+}
+
+fn client_url_scheme() -> &'static str {
+    ::client::url::SCHEME
+}
+
+fn run_all(args: &RunArgs) -> Result<ExitCode, Failure> {
+    let mut scenario = choose::scenario(&args.what)?;
+    let is_interrupted = Arc::new(AtomicBool::new(false));
+    let flag = is_interrupted.clone();
+    on_interrupt(move || flag.store(true, Ordering::Relaxed))?;
+    let own = match args.serve {
+        true => Some(Own::start(&mut scenario)?),
+        false => {
+            running(args, &mut scenario)?;
+            None
+        }
+    };
+    let done = run_each(args, &scenario, &is_interrupted);
+    let stopped = own.map_or(Ok(()), Own::stop);
+    let code = done?;
+    stopped?;
+    Ok(code)
+}
+
+fn run_each(
+    args: &RunArgs,
+    scenario: &Scenario,
+    is_interrupted: &AtomicBool,
+) -> Result<ExitCode, Failure> {
+    let (mut results, mut findings) = (Vec::new(), Vec::new());
+    for run in scenario.runs() {
+        if is_interrupted.load(Ordering::Relaxed) {
+            return Err(runner::interrupted());
+        }
+        let plan = plan_of(scenario, run, run_number()?, args.what.measured)?;
+        let ran = runner::run(&plan, scenario.idle_seconds, is_interrupted)?;
+        let result = RunResult::new(scenario, run, &ran.reports, &ran.missing, None);
+        let tasks = plan.assignments.iter().flat_map(|one| &one.tasks);
+        let wanted = plan
+            .deliveries
+            .map(|_| tasks.filter_map(|task| task.messages).sum());
+        findings.push(report::findings(&result, wanted));
+        results.push(result);
+        // After each run, so that a later one that fails takes nothing away.
+        if let Some(path) = &args.json {
+            let text = format!("{:#}\n", report::json(&results, &findings));
+            std::fs::write(path, text).about(path.display().to_string())?;
+        }
+    }
+    let mut output = Output::new(false);
+    output.line(&report::text(&results, &findings))?;
+    for (result, findings) in results.iter().zip(&findings) {
+        for finding in findings {
+            let (producers, consumers) = (result.producers, result.consumers);
+            let which = format!(
+                "{producers} producers, {consumers} consumers, run {}",
+                result.repetition + 1
+            );
+            output.line(&format!("{which}: {finding}"))?;
+        }
+    }
+    output.flush()?;
+    match findings.iter().all(Vec::is_empty) {
+        true => Ok(ExitCode::SUCCESS),
+        false => Ok(Code::Findings.into()),
+    }
+}

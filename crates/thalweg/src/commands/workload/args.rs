@@ -1,0 +1,70 @@
+//! What `thalweg workload` takes.
+
+use super::client::ClientArgs;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+#[derive(Debug, Subcommand)]
+pub enum WorkloadCommand {
+    /// Run a scenario and say what was lost, doubled or out of order, and how fast it went
+    ///
+    /// Producers and consumers are processes of this host. Exits with 3 if anything was lost, doubled, damaged or out
+    /// of order, or if somebody's figures are missing.
+    Run(RunArgs),
+    /// Print what a scenario would run, process by process, without running it
+    Plan(PlanArgs),
+    /// A process of a run
+    #[command(hide = true)]
+    Client(ClientArgs),
+}
+
+/// What is run.
+#[derive(Debug, Clone, Args)]
+pub struct WhatArgs {
+    /// A file with a scenario
+    #[arg(value_name = "SCENARIO", required_unless_present = "experiment")]
+    pub scenario: Option<PathBuf>,
+    /// One of the published experiments, scaled to one machine: dstream-sharing, lstream-sharing,
+    /// dstream-feedback, lstream-feedback, generic-broadcast, generic-gather
+    #[arg(long, value_name = "NAME", conflicts_with = "scenario")]
+    pub experiment: Option<String>,
+    /// Numbers of consumers, each a run, in place of the scenario's
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
+    pub consumers: Vec<u64>,
+    /// Messages of all producers, in place of the scenario's
+    #[arg(long, value_name = "COUNT")]
+    pub messages: Option<u64>,
+    /// How often each run is made, in place of the scenario's
+    #[arg(long, value_name = "COUNT")]
+    pub repeat: Option<u64>,
+    /// Clients of a process, each a thread, in place of the scenario's
+    #[arg(long, value_name = "COUNT")]
+    pub pack: Option<u64>,
+    /// How fast producers send: published, enforced or unlimited, in place of the scenario's
+    #[arg(long, value_name = "RATE")]
+    pub rate: Option<String>,
+    /// Messages a second of an open loop at the same numbers, of which the scenario's loop is a share
+    #[arg(long, value_name = "RATE")]
+    pub measured: Option<f64>,
+}
+
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    pub what: WhatArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub what: WhatArgs,
+    /// The server: an address, or a file that is a group file or has a thalweg:// URL [default: the scenario's url]
+    #[arg(long, value_name = "URL", conflicts_with = "serve")]
+    pub url: Option<String>,
+    /// Start a server of one's own, on a temporary directory, and end it
+    #[arg(long)]
+    pub serve: bool,
+    /// A file for the results, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}

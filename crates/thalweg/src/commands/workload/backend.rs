@@ -1,0 +1,79 @@
+//! Who carries the messages of a run: what a backend has to offer, and nothing of how.
+
+use super::native::Native;
+use crate::failure::Failure;
+use bytes::Bytes;
+use std::time::Duration;
+use workload::{Common, Task};
+
+/// A connection to a backend.
+pub trait Backend: Send + Sync {
+    /// Makes what the run needs before any member comes.
+    fn prepare(&self) -> Result<(), Failure>;
+    /// Removes that again.
+    fn remove(&self) -> Result<(), Failure>;
+    /// Begins to consume: what is sent from now on comes.
+    fn source(&self, task: &Task) -> Result<Box<dyn Source>, Failure>;
+    /// Begins to produce, and to listen for replies.
+    fn sink(&self, task: &Task) -> Result<Outgoing, Failure>;
+}
+
+/// What a producer has.
+pub struct Outgoing {
+    /// Where its messages go.
+    pub sink: Box<dyn Sink>,
+    /// Where replies to them come from, in a pattern with replies.
+    pub replies: Option<Box<dyn Source>>,
+}
+
+/// A message that came.
+pub struct Delivery {
+    /// Its bytes.
+    pub message: Bytes,
+    /// Whether the backend says that it was delivered before.
+    pub is_flagged: bool,
+}
+
+/// Where messages come from.
+pub trait Source: Send {
+    /// Messages that are there; waits this long for the first.
+    fn receive(&mut self, wait: Duration) -> Result<Vec<Delivery>, Failure>;
+    /// Sends a message back to its producer. Waits only for the backend, never for the producer.
+    fn reply(&mut self, producer: u32, message: Bytes) -> Result<(), Failure>;
+    /// Acknowledges the next so many of those that were received.
+    fn acknowledge(&mut self, count: usize) -> Result<(), Failure>;
+    /// Waits until acknowledgements and replies are stored.
+    fn finish(&mut self) -> Result<(), Failure>;
+}
+
+/// What became of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settled {
+    /// Which.
+    pub sequence: u64,
+    /// Whether the backend has taken it.
+    pub is_taken: bool,
+}
+
+/// Where messages go.
+pub trait Sink: Send {
+    /// Sends one, in two pieces behind its stamp.
+    fn send(&mut self, sequence: u64, pieces: [&[u8]; 3]) -> Result<(), Failure>;
+    /// What the backend has answered since the last call; waits this long for the first answer.
+    fn settled(&mut self, wait: Duration) -> Vec<Settled>;
+}
+
+/// Connects.
+pub fn connect(common: &Common) -> Result<Box<dyn Backend>, Failure> {
+    match common.backend {
+        workload::Backend::Thalweg => Ok(Box::new(Native::connect(common)?)),
+        other => Err(refused(other)),
+    }
+}
+
+/// Of a backend that cannot be driven.
+pub fn refused(backend: workload::Backend) -> Failure {
+    let name = format!("{backend:?}").to_lowercase();
+    let what = format!("\"{name}\" cannot be driven by this command; there is \"thalweg\"");
+    Failure::usage("backend", what)
+}

@@ -1,0 +1,103 @@
+//! Which scenario is run: its file, what the command line changes of it, and what cannot be run.
+
+use super::args::WhatArgs;
+use super::backend;
+use crate::failure::{About, Failure};
+use toml::{Table, Value};
+use workload::{Architecture, Backend, EXPERIMENTS, Scenario, Text};
+
+/// Bytes of a scenario's file at most.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The scenario, checked.
+pub fn scenario(what: &WhatArgs) -> Result<Scenario, Failure> {
+    let (name, text) = text(what)?;
+    let read = |text: &str| {
+        let scenario = Scenario::from_toml(Text { file: &name, text });
+        scenario.map_err(|error| Failure::usage("workload", error))
+    };
+    // First as it is, so that an error states what stands there.
+    let scenario = read(&text)?;
+    let scenario = match changes(what)? {
+        changes if changes.is_empty() => scenario,
+        changes => {
+            let table: Result<Table, _> = text.parse();
+            let mut table = table.map_err(|error| Failure::usage(&name, error))?;
+            table.extend(changes);
+            read(&table.to_string())?
+        }
+    };
+    check(&scenario)?;
+    Ok(scenario)
+}
+
+fn text(what: &WhatArgs) -> Result<(String, String), Failure> {
+    if let Some(name) = &what.experiment {
+        let found = EXPERIMENTS.iter().find(|one| one.name == name);
+        let names = EXPERIMENTS.map(|one| one.name).join(", ");
+        let found = found.ok_or_else(|| {
+            Failure::usage(
+                "--experiment",
+                format!("{name:?} is none; there are {names}"),
+            )
+        })?;
+        return Ok((found.name.to_owned(), found.toml.to_owned()));
+    }
+    let Some(path) = &what.scenario else {
+        return Err(Failure::usage(
+            "workload",
+            "needs a scenario or --experiment",
+        ));
+    };
+    let name = path.display().to_string();
+    let bytes = std::fs::metadata(path).about(&name)?.len();
+    if bytes > FILE_BYTES_MAX {
+        let what = format!("has {bytes} bytes; a scenario has {FILE_BYTES_MAX} at most");
+        return Err(Failure::usage(name, what));
+    }
+    let text = std::fs::read_to_string(path).about(&name)?;
+    Ok((name, text))
+}
+
+/// What the command line has in place of keys of the file.
+fn changes(what: &WhatArgs) -> Result<Table, Failure> {
+    let number = |count: u64| match i64::try_from(count) {
+        Ok(count) => Ok(Value::Integer(count)),
+        Err(_) => Err(Failure::usage("workload", format!("{count} is too many"))),
+    };
+    let mut changes = Table::new();
+    if !what.consumers.is_empty() {
+        let counts = what.consumers.iter().map(|count| number(*count));
+        let counts: Result<Vec<Value>, Failure> = counts.collect();
+        changes.insert("consumers".to_owned(), Value::Array(counts?));
+    }
+    for (key, count) in [
+        ("messages", what.messages),
+        ("repeat", what.repeat),
+        ("pack", what.pack),
+    ] {
+        if let Some(count) = count {
+            changes.insert(key.to_owned(), number(count)?);
+        }
+    }
+    if let Some(rate) = &what.rate {
+        changes.insert("rate".to_owned(), Value::String(rate.clone()));
+    }
+    Ok(changes)
+}
+
+/// What scenarios can say and this command cannot do yet.
+fn check(scenario: &Scenario) -> Result<(), Failure> {
+    if scenario.backend != Backend::Thalweg {
+        return Err(backend::refused(scenario.backend));
+    }
+    if scenario.architecture != Architecture::Direct {
+        let what = "no proxies are started by this command; there is \"direct\"";
+        return Err(Failure::usage("architecture", what));
+    }
+    if let Some(one) = scenario.disruptions.first() {
+        let what = format!("\"{one}\" cannot be done by this command; there are none that can");
+        return Err(Failure::usage("faults", what));
+    }
+    Ok(())
+}

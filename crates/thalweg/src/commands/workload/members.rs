@@ -1,0 +1,358 @@
+//! What producers and consumers do.
+
+use super::backend::{Backend, Outgoing, Settled, Sink, Source};
+use super::client::{Line, now_ns, planted};
+use crate::failure::{About, Failure};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+use workload::{
+    Account, Acks, Common, ConsumerReport, FromProcess, Member, Next, Pace, Pacer, Payload,
+    ProducerReport, Report, Schedule, Stamp, Taken, Task,
+};
+
+/// How long a member waits before it looks whether the runner has said something.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often the runner hears of messages at most.
+const SAY: Duration = Duration::from_millis(50);
+/// Replies that came and that their producer has not counted.
+const UNCOUNTED_MAX: usize = 1 << 16;
+
+/// Consumes until the runner says that all is over.
+pub fn consume(
+    line: &Line,
+    common: &Common,
+    task: &Task,
+    backend: &dyn Backend,
+    payload: &Payload,
+) -> Result<(), Failure> {
+    let Member::Consumer(index) = task.member else {
+        unreachable!("a consumer's task");
+    };
+    let source = backend.source(task)?;
+    let mut consumer = Consuming {
+        source,
+        line,
+        index,
+        every: match common.settings.acks {
+            Acks::Automatic | Acks::Each => 1,
+            Acks::Every(count) => count as usize,
+        },
+        is_automatic: common.settings.acks == Acks::Automatic,
+        has_replies: common.pattern.has_replies(),
+        report: ConsumerReport::new(index, Account::new(common.run, common.producers)),
+        unacknowledged: 0,
+        new: 0,
+        said: (0, Instant::now()),
+        skips: planted("skip", task.member),
+    };
+    line.say(&FromProcess::Ready(task.member))?;
+    while !line.orders().is_over {
+        consumer.turn(payload)?;
+    }
+    consumer.source.finish()?;
+    line.say(&FromProcess::Report(Report::Consumer(consumer.report)))
+}
+
+struct Consuming<'a> {
+    source: Box<dyn Source>,
+    line: &'a Line,
+    index: u64,
+    every: usize,
+    is_automatic: bool,
+    has_replies: bool,
+    report: ConsumerReport,
+    unacknowledged: usize,
+    /// Messages that had not come before.
+    new: u64,
+    /// How many of them the runner knows of, and since when.
+    said: (u64, Instant),
+    /// Whether it leaves one message out: planted by a test.
+    skips: bool,
+}
+
+impl Consuming<'_> {
+    fn turn(&mut self, payload: &Payload) -> Result<(), Failure> {
+        let deliveries = self.source.receive(LOOK)?;
+        let is_idle = deliveries.is_empty();
+        if self.is_automatic {
+            self.source.acknowledge(deliveries.len())?;
+        }
+        for delivery in deliveries {
+            let now = now_ns();
+            let stamp = payload.check(&delivery.message);
+            match stamp {
+                Ok(_) if std::mem::take(&mut self.skips) => {}
+                Ok(stamp) => {
+                    let taken = self.report.take(now, stamp, delivery.is_flagged);
+                    self.new += u64::from(taken == Taken::New);
+                    if self.has_replies && taken != Taken::Foreign {
+                        self.source.reply(stamp.producer, delivery.message)?;
+                    }
+                }
+                Err(_) => self.report.account.take_damaged(),
+            }
+            self.unacknowledged += usize::from(!self.is_automatic);
+            if self.unacknowledged >= self.every {
+                self.acknowledge()?;
+            }
+        }
+        // Less than a batch of acknowledgements must not keep a prefetch full for ever.
+        if is_idle && self.unacknowledged > 0 {
+            self.acknowledge()?;
+        }
+        if self.new != self.said.0 && (is_idle || self.said.1.elapsed() >= SAY) {
+            self.said = (self.new, Instant::now());
+            self.line.say(&FromProcess::Received {
+                consumer: self.index,
+                messages: self.new,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn acknowledge(&mut self) -> Result<(), Failure> {
+        self.source.acknowledge(self.unacknowledged)?;
+        self.unacknowledged = 0;
+        Ok(())
+    }
+}
+
+/// A reply, or why it is none.
+type Reply = Result<(u64, Stamp), Failure>;
+
+/// Produces what its task says, and waits for replies.
+pub fn produce(
+    line: &Line,
+    common: &Common,
+    task: &Task,
+    backend: &dyn Backend,
+    payload: &Payload,
+) -> Result<(), Failure> {
+    let Member::Producer(index) = task.member else {
+        unreachable!("a producer's task");
+    };
+    let pacer = Pacer::new(task, common.pattern, common.consumers);
+    let pacer = pacer.expect("a producer has a pace");
+    let Outgoing { sink, replies } = backend.sink(task)?;
+    let schedule = match task.pace {
+        Some(Pace::Due(schedule)) => Some(schedule),
+        _ => None,
+    };
+    line.say(&FromProcess::Ready(task.member))?;
+    let is_ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let listener = Listener {
+            line,
+            run: common.run,
+            producer: index as u32,
+            payload,
+            is_ended: &is_ended,
+        };
+        let replies = replies
+            .map(|source| listener.start(scope, source))
+            .transpose()?;
+        let orders = line.wait_for_go();
+        let producer = Producing {
+            line,
+            payload,
+            common,
+            sink,
+            replies,
+            pacer,
+            answered: 0,
+            go_ns: orders.go_ns.unwrap_or_else(now_ns),
+            report: ProducerReport::new(index, schedule.as_ref()),
+            schedule,
+        };
+        let done = producer.run();
+        // Relaxed: the thread ends a look later or sooner.
+        is_ended.store(true, Ordering::Relaxed);
+        done
+    })
+}
+
+/// Takes replies on a thread of its own, so that their times are right whatever the producer does.
+#[derive(Clone, Copy)]
+struct Listener<'a> {
+    line: &'a Line,
+    run: u64,
+    producer: u32,
+    payload: &'a Payload,
+    is_ended: &'a AtomicBool,
+}
+
+impl<'a> Listener<'a> {
+    fn start<'scope>(
+        self,
+        scope: &'scope Scope<'scope, '_>,
+        source: Box<dyn Source>,
+    ) -> Result<Receiver<Reply>, Failure>
+    where
+        'a: 'scope,
+    {
+        let (send, replies) = sync_channel(UNCOUNTED_MAX);
+        let thread = std::thread::Builder::new().name("replies".to_owned());
+        let listening = thread.spawn_scoped(scope, move || {
+            if let Err(failure) = self.take(source, &send) {
+                // A producer that has ended listens no more.
+                let _ = send.send(Err(failure));
+            }
+        });
+        listening.about("a thread")?;
+        Ok(replies)
+    }
+
+    fn take(self, mut source: Box<dyn Source>, replies: &SyncSender<Reply>) -> Result<(), Failure> {
+        while !self.line.orders().is_over && !self.is_ended.load(Ordering::Relaxed) {
+            let came = source.receive(LOOK)?;
+            source.acknowledge(came.len())?;
+            for delivery in came {
+                let now = now_ns();
+                // A damaged reply is one that did not come, and others have their own.
+                let Ok(stamp) = self.payload.check(&delivery.message) else {
+                    continue;
+                };
+                let is_ours = (stamp.run, stamp.producer) == (self.run, self.producer);
+                if is_ours && replies.send(Ok((now, stamp))).is_err() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Producing<'a> {
+    line: &'a Line,
+    payload: &'a Payload,
+    common: &'a Common,
+    sink: Box<dyn Sink>,
+    replies: Option<Receiver<Reply>>,
+    pacer: Pacer,
+    /// Messages that the backend has taken or refused.
+    answered: u64,
+    go_ns: u64,
+    report: ProducerReport,
+    schedule: Option<Schedule>,
+}
+
+impl Producing<'_> {
+    fn run(mut self) -> Result<(), Failure> {
+        loop {
+            let orders = self.line.orders();
+            if orders.is_over {
+                break;
+            }
+            if orders.is_stopped {
+                self.pacer.stop();
+            }
+            match self.pacer.next(self.since_go()) {
+                Next::Send(sequence) => {
+                    self.send(sequence)?;
+                    self.look(Duration::ZERO)?;
+                }
+                Next::WaitUntil(ns) => {
+                    let left = Duration::from_nanos(ns.saturating_sub(self.since_go()));
+                    self.rest(left.min(LOOK))?;
+                }
+                Next::WaitForAnswer => self.look(LOOK)?,
+                Next::Done if !self.pacer.is_settled() => self.look(LOOK)?,
+                Next::Done if !self.has_replies() => self.rest(LOOK)?,
+                Next::Done => break,
+            }
+        }
+        if !self.line.orders().is_over {
+            self.line.say(&FromProcess::Sent {
+                producer: self.report.producer,
+                messages: self.report.confirmed.count(),
+            })?;
+        }
+        self.line.wait_for_end();
+        self.look(Duration::ZERO)?;
+        let report = Report::Producer(Box::new(self.report));
+        self.line.say(&FromProcess::Report(report))
+    }
+
+    fn since_go(&self) -> u64 {
+        now_ns().saturating_sub(self.go_ns)
+    }
+
+    /// Whether all replies that there are to be have come.
+    fn has_replies(&self) -> bool {
+        let pattern = self.common.pattern;
+        let each = match pattern.has_replies() {
+            true => pattern.copies(self.common.consumers),
+            false => 0,
+        };
+        self.report.replies >= self.report.confirmed.count() * each
+    }
+
+    fn send(&mut self, sequence: u64) -> Result<(), Failure> {
+        let stamp = Stamp {
+            run: self.common.run,
+            producer: self.report.producer as u32,
+            attempt: 0,
+            sequence,
+            sent_ns: now_ns(),
+        };
+        let (first, second) = self.payload.rest(stamp.producer, sequence);
+        self.sink
+            .send(sequence, [&stamp.to_bytes(), first, second])?;
+        self.report.send(stamp);
+        self.pacer.sent(self.since_go());
+        Ok(())
+    }
+
+    /// Counts what the backend has answered, of which it waits for the first, and replies.
+    fn look(&mut self, wait: Duration) -> Result<(), Failure> {
+        let settled = self.sink.settled(wait);
+        self.pacer.settle(settled.len() as u64);
+        self.answered += settled.len() as u64;
+        for Settled { sequence, is_taken } in settled {
+            match is_taken {
+                true => self.report.confirm(sequence),
+                false => self.report.refuse(),
+            }
+        }
+        while let Some(reply) = self
+            .replies
+            .as_ref()
+            .and_then(|replies| replies.try_recv().ok())
+        {
+            self.count(reply)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for so long, or for a reply.
+    fn rest(&mut self, longest: Duration) -> Result<(), Failure> {
+        let reply = match &self.replies {
+            Some(replies) => replies.recv_timeout(longest),
+            // Without replies an answer of the backend may be what is waited for.
+            None if self.answered < self.report.sent => return self.look(longest),
+            None => {
+                self.line.rest(longest);
+                return Ok(());
+            }
+        };
+        match reply {
+            Ok(reply) => self.count(reply)?,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => self.line.rest(longest),
+        }
+        self.look(Duration::ZERO)
+    }
+
+    fn count(&mut self, reply: Reply) -> Result<(), Failure> {
+        let (now, stamp) = reply?;
+        let schedule = self
+            .schedule
+            .as_ref()
+            .map(|schedule| (self.go_ns, schedule));
+        self.report.reply(now, stamp, schedule);
+        self.pacer.reply(stamp.sequence);
+        Ok(())
+    }
+}

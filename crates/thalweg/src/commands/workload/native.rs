@@ -1,0 +1,431 @@
+//! Thalweg's own protocol as a backend.
+//!
+//! | pattern | topics | consumers |
+//! |---|---|---|
+//! | work sharing | one for each queue, of one partition | members of a queue |
+//! | broadcast | one, of one partition | each by itself, with a cursor |
+//! | with replies | one more for replies: a partition for each producer, or one for all | producers |
+//!
+//! Topics keep 256 MiB of what is acknowledged, and all that is not.
+
+use super::backend::{Backend, Delivery, Outgoing, Settled, Sink, Source};
+use crate::failure::{About, Failure};
+use bytes::Bytes;
+use client::{
+    ClientError, Consumer, ConsumerOptions, Definition, Driver, DriverOptions, Durability,
+    Endpoint, Event, EventId, PartitionStorage, Producer, ProducerOptions, PushFuture,
+    QueueConsumer, QueueConsumerOptions, QueueEvent, QueueOptions, SettleFuture, TopicHandle,
+};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::time::Duration;
+use topic::{Retention, SelectorKind, SerializerKind};
+use workload::{Common, Member, Pattern, Replies, Task};
+
+/// What is kept of acknowledged messages.
+const KEPT_BYTES: u64 = 256 << 20;
+/// What a consumer has unacknowledged at most, beside the bound on messages: at least, and at most.
+const PREFETCH_BYTES: (u64, u64) = (16 << 20, 128 << 20);
+/// Replies of a consumer that are not stored yet.
+const REPLIES_MAX: usize = 1024;
+/// Messages that are taken at once.
+const BATCH_MAX: usize = 256;
+/// How long the last acknowledgements and replies may take.
+const FINISH: Duration = Duration::from_secs(30);
+/// The name under which members of a queue share.
+const QUEUE: &str = "workload";
+/// The name under which producers read replies, each from a partition of its own.
+const ANSWERS: &str = "answers";
+
+/// A connection, for all members of a process.
+pub struct Native {
+    driver: Driver,
+    common: Common,
+}
+
+/// Where a URL, an address or a path of a group file leads.
+fn endpoint(text: &str) -> Endpoint {
+    match text.contains("://") {
+        true => Endpoint::address(text),
+        false => Endpoint::GroupFile(PathBuf::from(text)),
+    }
+}
+
+impl Native {
+    pub fn connect(common: &Common) -> Result<Self, Failure> {
+        let Some(url) = &common.url else {
+            return Err(Failure::usage("url", "there is none"));
+        };
+        let options = DriverOptions {
+            client_name: format!("thalweg workload {}", std::process::id()),
+            ..crate::connection::driver_options()
+        };
+        Ok(Self {
+            driver: Driver::connect(endpoint(&url.0), options).about("the server")?,
+            common: common.clone(),
+        })
+    }
+
+    fn name(&self, what: &str) -> String {
+        format!("workload-{:016x}-{what}", self.common.run)
+    }
+
+    /// The topic of a task's messages.
+    fn topic_of(&self, task: &Task) -> String {
+        match task.queue {
+            Some(queue) => self.name(&format!("queue-{queue}")),
+            None => self.name("all"),
+        }
+    }
+
+    /// The names, partitions and readers of all topics.
+    fn topics(&self) -> Vec<(String, usize, Vec<String>)> {
+        let common = &self.common;
+        let mut topics: Vec<_> = match common.pattern.is_broadcast() {
+            true => {
+                let readers = (0..common.consumers).map(consumer_name).collect();
+                vec![(self.name("all"), 1, readers)]
+            }
+            false => (0..common.settings.queues)
+                .map(|queue| {
+                    (
+                        self.name(&format!("queue-{queue}")),
+                        1,
+                        vec![QUEUE.to_owned()],
+                    )
+                })
+                .collect(),
+        };
+        match common.pattern {
+            Pattern::WorkSharing | Pattern::Broadcast => {}
+            Pattern::WorkSharingFeedback => {
+                let partitions = common.producers as usize;
+                topics.push((self.name("replies"), partitions, vec![ANSWERS.to_owned()]));
+            }
+            Pattern::BroadcastGather => {
+                let readers = (0..common.producers).map(producer_name).collect();
+                topics.push((self.name("replies"), 1, readers));
+            }
+        }
+        topics
+    }
+
+    fn durability(&self) -> (Durability, &'static str) {
+        match self.common.settings.durable_messages {
+            true => (Durability::Written, "disk"),
+            false => (Durability::Memory, "memory"),
+        }
+    }
+
+    fn open(&self, name: &str) -> Result<TopicHandle, Failure> {
+        self.driver.open_topic(name).about(name)
+    }
+
+    fn prefetch_bytes(&self) -> u64 {
+        let wanted = self.common.message_bytes * self.common.settings.prefetch.max(1);
+        wanted.clamp(PREFETCH_BYTES.0, PREFETCH_BYTES.1)
+    }
+
+    fn answers(&self, replies: Replies) -> Result<Option<Answers>, Failure> {
+        if replies == Replies::None {
+            return Ok(None);
+        }
+        let topic = self.open(&self.name("replies"))?;
+        Ok(Some(Answers {
+            producer: topic
+                .producer(ProducerOptions::default())
+                .about("replies")?,
+            replies,
+            stored: VecDeque::new(),
+        }))
+    }
+
+    fn each(&self, topic: &str, name: &str, partition: u32) -> Result<Consumer, Failure> {
+        let options = ConsumerOptions {
+            partitions: Some(vec![partition]),
+            credit_bytes: self.prefetch_bytes(),
+            ..ConsumerOptions::default()
+        };
+        self.open(topic)?.consumer(name, options).about(name)
+    }
+}
+
+fn consumer_name(index: u64) -> String {
+    format!("consumer-{index}")
+}
+
+fn producer_name(index: u64) -> String {
+    format!("producer-{index}")
+}
+
+impl Backend for Native {
+    fn prepare(&self) -> Result<(), Failure> {
+        let (durability, kind) = self.durability();
+        for (name, partitions, readers) in self.topics() {
+            let retention = Retention {
+                bytes: Some(KEPT_BYTES),
+                ..Retention::default()
+            };
+            let definition = Definition::builder()
+                .serializer(SerializerKind::Raw)
+                .partition_selector(SelectorKind::Explicit)
+                .durability(durability)
+                .retention(retention)
+                .keep_until_acknowledged(readers)
+                .build()
+                .map_err(|error| Failure::usage(&name, error))?;
+            let storage = PartitionStorage {
+                kind: kind.to_owned(),
+                config: String::new(),
+            };
+            let made = self
+                .driver
+                .create_topic(&name, &definition, &vec![storage; partitions]);
+            made.about(&name)?;
+        }
+        Ok(())
+    }
+
+    fn remove(&self) -> Result<(), Failure> {
+        for (name, _, _) in self.topics() {
+            if self.driver.topic_exists(&name).about(&name)? {
+                self.driver.delete_topic(&name).about(&name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn source(&self, task: &Task) -> Result<Box<dyn Source>, Failure> {
+        let topic = self.topic_of(task);
+        let answers = self.answers(task.replies)?;
+        if self.common.pattern.is_broadcast() {
+            let Member::Consumer(index) = task.member else {
+                unreachable!("producers have sinks");
+            };
+            return Ok(Box::new(Alone {
+                consumer: self.each(&topic, &consumer_name(index), 0)?,
+                answers,
+                handled: VecDeque::new(),
+            }));
+        }
+        let options = QueueConsumerOptions {
+            queue: QueueOptions {
+                deliveries_max: 0,
+                ..QueueOptions::default()
+            },
+            prefetch_events: match self.common.settings.prefetch {
+                0 => 1 << 16,
+                count => count as u32,
+            },
+            prefetch_bytes: self.prefetch_bytes(),
+            renew: true,
+            ..QueueConsumerOptions::default()
+        };
+        Ok(Box::new(Shared {
+            consumer: self.open(&topic)?.queue(QUEUE, options).about("a queue")?,
+            answers,
+            handled: VecDeque::new(),
+            last: None,
+        }))
+    }
+
+    fn sink(&self, task: &Task) -> Result<Outgoing, Failure> {
+        let Member::Producer(index) = task.member else {
+            unreachable!("consumers have sources");
+        };
+        let topic = self.open(&self.topic_of(task))?;
+        let replies = self.name("replies");
+        let consumer = match task.replies {
+            Replies::None => None,
+            Replies::Own => Some(self.each(&replies, ANSWERS, index as u32)?),
+            Replies::Shared => Some(self.each(&replies, &producer_name(index), 0)?),
+        };
+        Ok(Outgoing {
+            sink: Box::new(Pushed {
+                producer: topic
+                    .producer(ProducerOptions::default())
+                    .about("a producer")?,
+                unsettled: VecDeque::new(),
+            }),
+            replies: consumer.map(|consumer| {
+                Box::new(Alone {
+                    consumer,
+                    answers: None,
+                    handled: VecDeque::new(),
+                }) as Box<dyn Source>
+            }),
+        })
+    }
+}
+
+/// Where a consumer's replies go.
+struct Answers {
+    producer: Producer,
+    replies: Replies,
+    stored: VecDeque<PushFuture>,
+}
+
+impl Answers {
+    fn send(&mut self, to: u32, message: Bytes) -> Result<(), Failure> {
+        let event = Event {
+            data: vec![message],
+            partition: Some(match self.replies {
+                Replies::Own => to,
+                Replies::None | Replies::Shared => 0,
+            }),
+            ..Event::default()
+        };
+        self.stored
+            .push_back(self.producer.push(event).about("a reply")?);
+        self.wait(REPLIES_MAX)
+    }
+
+    /// Waits until no more than so many are not stored yet.
+    fn wait(&mut self, most: usize) -> Result<(), Failure> {
+        while self.stored.len() > most {
+            let first = self.stored.pop_front().expect("there are more than some");
+            first.wait(Some(FINISH)).about("a reply")?;
+        }
+        Ok(())
+    }
+}
+
+fn answer(answers: &mut Option<Answers>, to: u32, message: Bytes) -> Result<(), Failure> {
+    match answers {
+        Some(answers) => answers.send(to, message),
+        None => Ok(()),
+    }
+}
+
+/// A member of a queue.
+struct Shared {
+    consumer: QueueConsumer,
+    answers: Option<Answers>,
+    /// What came and is not acknowledged, in order.
+    handled: VecDeque<QueueEvent>,
+    last: Option<SettleFuture>,
+}
+
+impl Source for Shared {
+    fn receive(&mut self, wait: Duration) -> Result<Vec<Delivery>, Failure> {
+        let events = self.consumer.pull_batch(BATCH_MAX, Some(wait));
+        let mut came = Vec::new();
+        for mut event in events.about("a pull")? {
+            came.push(Delivery {
+                message: event.take_data(),
+                is_flagged: event.deliveries() > 1,
+            });
+            self.handled.push_back(event);
+        }
+        Ok(came)
+    }
+
+    fn reply(&mut self, producer: u32, message: Bytes) -> Result<(), Failure> {
+        answer(&mut self.answers, producer, message)
+    }
+
+    fn acknowledge(&mut self, count: usize) -> Result<(), Failure> {
+        for event in self.handled.drain(..count.min(self.handled.len())) {
+            self.last = Some(event.acknowledge());
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), Failure> {
+        self.acknowledge(usize::MAX)?;
+        if let Some(last) = self.last.take() {
+            last.wait(Some(FINISH)).about("an acknowledgement")?;
+        }
+        match &mut self.answers {
+            Some(answers) => answers.wait(0),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A consumer that gets everything.
+struct Alone {
+    consumer: Consumer,
+    answers: Option<Answers>,
+    /// What came and is not acknowledged, in order.
+    handled: VecDeque<EventId>,
+}
+
+impl Source for Alone {
+    fn receive(&mut self, wait: Duration) -> Result<Vec<Delivery>, Failure> {
+        let events = self.consumer.pull_batch(BATCH_MAX, Some(wait));
+        let deliveries = events.about("a pull")?.into_iter().map(|mut event| {
+            self.handled.push_back(event.id());
+            Delivery {
+                message: event.take_data(),
+                is_flagged: false,
+            }
+        });
+        Ok(deliveries.collect())
+    }
+
+    fn reply(&mut self, producer: u32, message: Bytes) -> Result<(), Failure> {
+        answer(&mut self.answers, producer, message)
+    }
+
+    fn acknowledge(&mut self, count: usize) -> Result<(), Failure> {
+        let count = count.min(self.handled.len());
+        // A cursor acknowledges all before it too.
+        match self.handled.drain(..count).next_back() {
+            Some(id) => self.consumer.acknowledge(id).about("an acknowledgement"),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), Failure> {
+        self.acknowledge(usize::MAX)?;
+        let flushed = self.consumer.flush_acknowledgements(FINISH);
+        flushed.about("an acknowledgement")?;
+        match &mut self.answers {
+            Some(answers) => answers.wait(0),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A producer, and what the server has not answered yet, in the order of sending.
+struct Pushed {
+    producer: Producer,
+    unsettled: VecDeque<(u64, PushFuture)>,
+}
+
+impl Sink for Pushed {
+    fn send(&mut self, sequence: u64, pieces: [&[u8]; 3]) -> Result<(), Failure> {
+        let event = Event {
+            copied: &pieces,
+            partition: Some(0),
+            ..Event::default()
+        };
+        let pushed = self.producer.push(event).about("a message")?;
+        self.unsettled.push_back((sequence, pushed));
+        Ok(())
+    }
+
+    fn settled(&mut self, wait: Duration) -> Vec<Settled> {
+        if let Some((_, first)) = self.unsettled.front()
+            && !wait.is_zero()
+            && first.try_get().is_none()
+            && let Err(ClientError::Timeout { .. }) = first.wait(Some(wait))
+        {
+            return Vec::new();
+        }
+        let mut settled = Vec::new();
+        while let Some(outcome) = self
+            .unsettled
+            .front()
+            .and_then(|(sequence, future)| Some((*sequence, future.try_get()?)))
+        {
+            self.unsettled.pop_front();
+            settled.push(Settled {
+                sequence: outcome.0,
+                is_taken: outcome.1.is_ok(),
+            });
+        }
+        settled
+    }
+}
