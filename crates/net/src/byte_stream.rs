@@ -55,6 +55,12 @@ pub trait ByteStream: Send {
         false
     }
 
+    /// What reads have cost beside the bytes that they gave, since this was last asked: in bytes that
+    /// could have been read meanwhile.
+    fn cost_bytes(&mut self) -> u64 {
+        0
+    }
+
     /// What `ready`, reported by the system, means for reading and writing here.
     fn source_ready(&mut self, ready: SourceReady) -> SourceReady {
         ready
@@ -78,6 +84,9 @@ pub trait ByteStream: Send {
 
     /// It carries chunks from here on, and others carry what it has no space for: little is to wait in the system.
     fn bundled(&mut self) {}
+
+    /// It is about to end: the system may keep what is left.
+    fn unbundled(&mut self) {}
 
     /// Has `carrier` carry chunks of this stream; gives it back if this is none of chunks, or cannot have more.
     fn join(&mut self, carrier: Carrier) -> Result<(), Carrier> {

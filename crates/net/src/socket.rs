@@ -33,7 +33,14 @@ pub(crate) trait Socket: Read + mio::event::Source + AsFd + AsRawFd + Send {
 
     /// As [`ByteStream::bundled`].
     fn bundled(&self) {}
+
+    /// As [`ByteStream::unbundled`].
+    fn unbundled(&self) {}
 }
+
+/// Reads that empty a socket that ends: of one that carries chunks, what waits for its turn there may fill the
+/// system's buffer.
+const DRAINED_READS: usize = 512;
 
 /// A socket's bytes.
 pub(crate) struct SocketBytes<S>(pub S);
@@ -58,7 +65,7 @@ impl<S: Socket> ByteStream for SocketBytes<S> {
         // A connection that is gone already needs no end.
         let _ = self.0.shut();
         let mut scratch = [0; 16 * 1024];
-        for _ in 0..64 {
+        for _ in 0..DRAINED_READS {
             match self.0.read(&mut scratch) {
                 Ok(0) | Err(_) => return,
                 Ok(_) => {}
@@ -82,6 +89,10 @@ impl<S: Socket> ByteStream for SocketBytes<S> {
 
     fn bundled(&mut self) {
         self.0.bundled();
+    }
+
+    fn unbundled(&mut self) {
+        self.0.unbundled();
     }
 }
 

@@ -148,4 +148,8 @@ impl Socket for mio::net::TcpStream {
         // Without it a connection whose window has collapsed keeps more unsent, which the others could have sent.
         let _ = SockRef::from(self).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
     }
+
+    fn unbundled(&self) {
+        let _ = SockRef::from(self).set_tcp_notsent_lowat(u32::MAX);
+    }
 }

@@ -17,6 +17,11 @@ use stripe::{At, Began, Came, Stripe};
 use wire::chunk::{CHUNK_BYTES_MAX, CHUNK_END, CHUNK_LIMITED, ChunkHeader};
 use wire::message::STRIPES_MAX;
 
+/// Chunks that one read takes before others have their turn, however short they are.
+const CHUNKS_MAX: u64 = 64;
+/// What a chunk costs beside its bytes, in bytes that could have been read meanwhile.
+const CHUNK_COST_BYTES: u64 = 4096;
+
 /// The epoll of a bundle's sockets, as one source for a reactor.
 struct Sockets(mio::Poll);
 
@@ -62,6 +67,13 @@ pub(crate) struct Bundle {
     /// What is reported of that, since it was last asked.
     was_limited: bool,
     moved_bytes: u64,
+    /// Chunks of the last read, and whether it left some that have come.
+    chunks: u64,
+    has_rest: bool,
+    /// See [`ByteStream::cost_bytes`].
+    cost_bytes: u64,
+    /// Why a connection is gone: nothing is read behind what has arrived on the others.
+    gone: Option<(io::ErrorKind, String)>,
     /// Why nothing more is read, behind what was.
     broken: Option<(io::ErrorKind, String)>,
     /// Why nothing more is written.
@@ -82,6 +94,10 @@ impl Bundle {
             limited: false,
             was_limited: false,
             moved_bytes: 0,
+            chunks: 0,
+            has_rest: false,
+            cost_bytes: 0,
+            gone: None,
             broken: None,
             unwritable: None,
         };
@@ -123,19 +139,21 @@ impl Bundle {
             }
         }
         for index in order(self.reads) {
-            let came = self.stripes[index].read_header(self.due);
-            match came.map_err(|error| self.error_of(index, &error))? {
-                Came::Nothing => {}
-                Came::Limited => self.was_limited = true,
-                Came::Chunk => {}
-                Came::Cut if planted(Fault::CutIsEnd) => return Ok(Due::End),
-                Came::Cut => {
+            match self.stripes[index].read_header(self.due) {
+                Ok(Came::Nothing | Came::Chunk) => {}
+                Ok(Came::Limited) => self.was_limited = true,
+                Ok(Came::Cut) if planted(Fault::CutIsEnd) => return Ok(Due::End),
+                Ok(Came::Cut) => {
                     let error = io::Error::new(
                         io::ErrorKind::UnexpectedEof,
                         "it was cut; the other side ends all of them and says so before",
                     );
+                    self.gone(index, &error);
+                }
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                     return Err(self.error_of(index, &error));
                 }
+                Err(error) => self.gone(index, &error),
             }
             if is_due(&self.stripes[index], self.due) {
                 return Ok(Due::On(index));
@@ -154,12 +172,57 @@ impl Bundle {
                 return Err(self.error_of(index, &error));
             }
         }
+        self.check_ends()?;
         // Its bytes are not read, so that nothing else says that it is gone.
-        if let Some(index) = self.stripes.iter().position(Stripe::is_reset) {
+        if let Some(index) = self.stripes.iter().position(Stripe::is_lost) {
             let error = io::Error::new(io::ErrorKind::ConnectionReset, "it was reset");
-            return Err(self.error_of(index, &error));
+            self.gone(index, &error);
         }
-        Ok(Due::Nowhere)
+        // What had arrived on the others was read before.
+        match &self.gone {
+            Some(gone) => Err(again(gone)),
+            None => Ok(Due::Nowhere),
+        }
+    }
+
+    /// A connection is gone. What has arrived on the others is still read.
+    fn gone(&mut self, index: usize, error: &io::Error) {
+        self.stripes[index].give_up();
+        let error = self.error_of(index, error);
+        let gone = (error.kind(), error.to_string());
+        self.gone.get_or_insert(gone);
+    }
+
+    /// Refuses what no honest side sends: it would never come to an end.
+    fn check_ends(&self) -> io::Result<()> {
+        let nonsense = |index: usize, text: String| {
+            let error = io::Error::new(io::ErrorKind::InvalidData, text);
+            Err(self.error_of(index, &error))
+        };
+        let ends = || self.stripes.iter().filter_map(|stripe| stripe.ends_at());
+        for (index, stripe) in self.stripes.iter().enumerate() {
+            let Some(sequence) = stripe.pending_sequence() else {
+                continue;
+            };
+            if let Some(end) = ends().find(|end| *end <= sequence) {
+                return nonsense(index, format!("chunk {sequence}, behind the end at {end}"));
+            }
+            let others = self.stripes.iter().take(index);
+            if others
+                .map(Stripe::pending_sequence)
+                .any(|one| one == Some(sequence))
+                || sequence < self.due
+            {
+                return nonsense(index, format!("chunk {sequence} twice"));
+            }
+        }
+        match ends().count() == self.stripes.len() {
+            true => nonsense(
+                0,
+                format!("all have ended, and chunk {} has not come", self.due),
+            ),
+            false => Ok(()),
+        }
     }
 
     /// Reads what is due until `into` is full or nothing more has come. The bytes read are counted in `taken`.
@@ -167,6 +230,10 @@ impl Bundle {
         let asked: usize = into.iter().map(|slice| slice.len()).sum();
         let mut at = At::default();
         while *taken < asked {
+            if *taken > 0 && self.chunks >= CHUNKS_MAX {
+                self.has_rest = true;
+                return Ok(());
+            }
             let index = match self.find_due()? {
                 Due::On(index) => index,
                 Due::Nowhere => return Err(io::ErrorKind::WouldBlock.into()),
@@ -179,6 +246,7 @@ impl Bundle {
             })?;
             self.reads = index;
             self.due += u64::from(read.is_whole);
+            self.chunks += u64::from(read.is_whole);
             *taken += read.bytes;
             at.advance(read.bytes, |index| into.get(index).map(|slice| slice.len()));
         }
@@ -279,9 +347,11 @@ impl ByteStream for Bundle {
             return Err(again(broken));
         }
         self.stripes.iter_mut().for_each(Stripe::look_again);
+        (self.has_rest, self.chunks) = (false, 0);
         let mut taken = 0;
         let read = self.read_due(into, &mut taken);
         self.moved_bytes += taken as u64;
+        self.cost_bytes += self.chunks * CHUNK_COST_BYTES;
         match read {
             Ok(()) => Ok(taken),
             Err(error) if taken == 0 => Err(error),
@@ -351,7 +421,11 @@ impl ByteStream for Bundle {
     }
 
     fn has_more(&self) -> bool {
-        self.broken.is_some() || self.stripes.iter().any(Stripe::has_end)
+        self.has_rest || self.broken.is_some() || self.stripes.iter().any(Stripe::has_end)
+    }
+
+    fn cost_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.cost_bytes)
     }
 
     /// The epoll of the sockets has something: which, it says now.

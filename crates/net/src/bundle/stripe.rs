@@ -66,6 +66,8 @@ pub(super) struct Stripe {
     /// The other side writes no more: the end is seen by a read of its own.
     is_closed: bool,
     is_reset: bool,
+    /// It is known to be gone, and is not read any more.
+    is_gone: bool,
     /// What was begun and not taken: `hold[hold_at..]`, at most one chunk.
     hold: Vec<u8>,
     hold_at: usize,
@@ -91,6 +93,7 @@ impl Stripe {
             writable: true,
             is_closed: false,
             is_reset: false,
+            is_gone: false,
             hold: carrier.held,
             hold_at: 0,
         }
@@ -133,7 +136,7 @@ impl Stripe {
 
     /// Reads the header of the next chunk, if it has come and none waits. `due` is the chunk that is read next.
     pub(super) fn read_header(&mut self, due: u64) -> io::Result<Came> {
-        if self.pending.is_some() || self.ends_at.is_some() {
+        if self.pending.is_some() || self.ends_at.is_some() || self.is_gone {
             return Ok(Came::Nothing);
         }
         while self.header_filled < CHUNK_HEADER_BYTES {
@@ -244,8 +247,14 @@ impl Stripe {
         self.ends_at.is_some() || self.is_closed || self.stream.has_more()
     }
 
-    pub(super) fn is_reset(&self) -> bool {
-        self.is_reset
+    /// Whether the system says that it is gone, and the other side had not ended it.
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_reset && !self.is_gone && self.ends_at.is_none()
+    }
+
+    /// It is gone: nothing more is read of it.
+    pub(super) fn give_up(&mut self) {
+        self.is_gone = true;
     }
 
     /// Whether it takes a chunk.
@@ -338,11 +347,12 @@ impl Stripe {
 
     /// Says the end, and ends the writing half.
     pub(super) fn finish(&mut self, end: &ChunkHeader) {
+        // It may have space since it was last asked, and more of it than is good while others carry chunks.
+        self.note_all();
+        self.stream.unbundled();
+        self.hold.extend_from_slice(&end.to_bytes());
         // A connection that is gone already needs no end.
         let _ = self.send_held();
-        if self.hold.is_empty() {
-            let _ = self.stream.write_vectored(&[IoSlice::new(&end.to_bytes())]);
-        }
         self.stream.finish();
     }
 

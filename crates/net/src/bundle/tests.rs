@@ -511,3 +511,88 @@ fn faults_are_noticed() {
     fails(Fault::AnyNumber, &numbers_are_checked);
     fails(Fault::CutIsEnd, &one_is_cut);
 }
+
+/// What has arrived is read, whichever of the connections is cut.
+#[test]
+fn a_cut_takes_nothing_that_has_arrived_on_the_others() {
+    for cut in 0..3 {
+        let mut pair = Pair::new(3, 1 << 20);
+        for step in [b"some", b"more"] {
+            assert_eq!(pair.write(step).unwrap(), 4);
+        }
+        pair.arrive(|left| left);
+        lock(&pair.pipes[cut]).is_ended = true;
+        assert_eq!(pair.read(100).unwrap(), b"somemore", "{cut}");
+        let error = pair.read(100).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("connection {} of 3", cut + 1)),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn short_chunks_cost_their_sender_its_turn() {
+    let mut pair = Pair::new(2, 1 << 20);
+    for sequence in 0..1000 {
+        let header = ChunkHeader {
+            sequence,
+            bytes: 1,
+            flags: 0,
+        };
+        put(&pair, sequence as usize % 2, header, b"x");
+    }
+    pair.arrive(|left| left);
+    let mut reads = 0;
+    let mut read = 0;
+    while read < 1000 {
+        read += pair.read(1 << 20).unwrap().len();
+        reads += 1;
+        assert!(pair.reader.cost_bytes() > 0);
+        assert!(pair.reader.has_more() || read == 1000);
+    }
+    assert_eq!(reads, 1000_u64.div_ceil(CHUNKS_MAX));
+}
+
+#[test]
+fn what_would_never_come_to_an_end_is_an_error() {
+    let chunk = |sequence| ChunkHeader {
+        sequence,
+        bytes: 1,
+        flags: 0,
+    };
+    let end = |sequence| ChunkHeader {
+        sequence,
+        bytes: 0,
+        flags: CHUNK_END,
+    };
+    let both = |first: ChunkHeader, second: ChunkHeader| {
+        let mut pair = Pair::new(2, 1 << 20);
+        for (stripe, header) in [first, second].into_iter().enumerate() {
+            let bytes = vec![0; header.bytes as usize];
+            put(&pair, stripe, header, &bytes);
+        }
+        pair.arrive(|left| left);
+        let error = pair.read(100).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        error.to_string()
+    };
+    assert!(both(chunk(3), chunk(3)).contains("chunk 3 twice"));
+    assert!(both(end(5), end(5)).contains("all have ended"));
+    assert!(both(end(2), chunk(4)).contains("behind the end"));
+}
+
+#[test]
+fn the_end_sends_what_was_held_if_there_is_space_by_then() {
+    let mut pair = Pair::new(2, 100);
+    let words = vec![7; 1000];
+    assert_eq!(pair.write(&words).unwrap(), 1000);
+    assert!(pair.writer.held_bytes() > 0);
+    for pipe in &pair.pipes {
+        lock(pipe).capacity = 1 << 20;
+    }
+    pair.writer.finish();
+    pair.arrive(|left| left);
+    assert_eq!(pair.read(2000).unwrap(), words);
+    assert_eq!(pair.read(2000).unwrap(), b"");
+}

@@ -263,7 +263,7 @@ impl<S: ByteStream> StreamLink<S> {
             Ok(taken) => {
                 // The end of the stream is only seen by a read of its own.
                 self.ready.readable = !taken.emptied || self.ready.read_closed || stream.has_more();
-                taken.bytes as u64
+                taken.bytes as u64 + stream.cost_bytes()
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.ready.readable = false;

@@ -325,6 +325,10 @@ impl<S: Socket> Socket for Proxied<S> {
     fn bundled(&self) {
         self.socket.bundled();
     }
+
+    fn unbundled(&self) {
+        self.socket.unbundled();
+    }
 }
 
 impl<S: Read> Read for Proxied<S> {

@@ -426,6 +426,10 @@ impl<S: Socket> ByteStream for TlsBytes<S> {
         self.socket.bundled();
     }
 
+    fn unbundled(&mut self) {
+        self.socket.unbundled();
+    }
+
     fn has_more(&self) -> bool {
         matches!(self.state, State::PeerClosed | State::Broken(..))
     }
