@@ -27,7 +27,9 @@ REFUSALS = (exceptions.Error, ValueError, TypeError, OverflowError)
 #: Parameters that are numbers or times, by the callable that has them; all others are
 #: named in `OTHERS`. A new parameter is in one of the two, or a test below fails.
 NUMBERS: dict[str, set[str]] = {
-    "Driver": {"connect_timeout", "request_timeout", "reconnect_timeout", "memory_bytes_max"},
+    "Driver": {
+        "connect_timeout", "request_timeout", "reconnect_timeout", "memory_bytes_max", "stripes",
+    },
     "create_topic": {"partitions", "metadata_bytes_max", "data_block_bytes"},
     "add_partitions": {"partitions"},
     "Driver.close": {"timeout"},

@@ -258,9 +258,14 @@ fn what_is_no_relay_is_led_to_only_where_that_is_allowed() {
         assert_eq!(there_and_back(address, b"plain"), b"aplain");
     }
     plain.release("u").unwrap();
-    let mut ended = Vec::new();
-    let gone = Client::connect(&listeners[0]).and_then(|mut socket| socket.read_to_end(&mut ended));
-    assert!(gone.is_err() || ended.is_empty());
+    // Somebody else on this host may have the port by now, and say nothing.
+    let mut came = Vec::new();
+    if let Ok(mut socket) = Client::connect(&listeners[0]) {
+        let patience = Some(Duration::from_secs(2));
+        socket.set_read_timeout(patience).unwrap();
+        let _ = socket.read_to_end(&mut came);
+    }
+    assert!(!came.starts_with(b"a"), "the server was reached");
 }
 
 #[test]
