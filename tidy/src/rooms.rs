@@ -70,7 +70,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         room: "munge",
-        imports: &[],
+        imports: &["memory"],
         because: "a library that may not be there is asked by those alone who are configured to",
     },
     Rule {

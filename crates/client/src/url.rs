@@ -98,12 +98,15 @@ impl StreamUrl {
         })
     }
 
-    fn endpoint(self) -> Endpoint {
-        Endpoint::Address {
+    /// Where a driver with these options connects to, and the options that it says.
+    fn resolved(self, mut options: DriverOptions) -> (Endpoint, DriverOptions) {
+        options.stripes = self.stripes.unwrap_or(options.stripes);
+        let endpoint = Endpoint::Address {
             address: self.address,
             token: Some(self.token),
             directory: None,
-        }
+        };
+        (endpoint, options)
     }
 }
 
@@ -163,17 +166,17 @@ fn with_stripes(
     Ok((endpoint, options))
 }
 
+/// Whether a session at an address may have several connections.
+pub(crate) fn has_stripes(address: &str) -> bool {
+    address.starts_with("tcp://") || address.starts_with("tls://")
+}
+
 fn check_stripes(stripes: u8, address: Option<&str>) -> Result<(), ClientError> {
     if !(1..=STRIPES_MAX).contains(&stripes) {
         let why = format!("stripes is {stripes}; it is 1 to {STRIPES_MAX}");
         return Err(ClientError::Invalid(why));
     }
-    let has_several = |address: &str| {
-        ["tcp://", "tls://"]
-            .iter()
-            .any(|one| address.starts_with(one))
-    };
-    match address.filter(|address| stripes > 1 && !has_several(address)) {
+    match address.filter(|address| stripes > 1 && !has_stripes(address)) {
         Some(address) => Err(ClientError::Invalid(format!(
             "{address} with {stripes} stripes: several connections are for tcp:// and tls://, leave stripes out"
         ))),
@@ -229,25 +232,17 @@ fn resolve_url(
                 let why = "a thalweg:// URL has its own token: there is no place for another one";
                 return Err(ClientError::Invalid(why.to_owned()));
             }
-            let url = from_text(address)?;
-            options.stripes = url.stripes.unwrap_or(options.stripes);
-            return Ok((url.endpoint(), options));
+            return Ok(from_text(address)?.resolved(options));
         }
         Endpoint::Address { .. } => return Ok((endpoint, options)),
         Endpoint::GroupFile(path) => path,
     };
     if let Some(text) = path.to_str().filter(|text| text.starts_with(SCHEME)) {
-        let url = from_text(text)?;
-        options.stripes = url.stripes.unwrap_or(options.stripes);
-        return Ok((url.endpoint(), options));
+        return Ok(from_text(text)?.resolved(options));
     }
     let found = match (path.exists(), from_environment()) {
         (true, _) => url_in(path)?.map(|url| (url, path.clone())),
-        (false, Some(text)) => {
-            let url = from_text(&text)?;
-            options.stripes = url.stripes.unwrap_or(options.stripes);
-            return Ok((url.endpoint(), options));
-        }
+        (false, Some(text)) => return Ok(from_text(&text)?.resolved(options)),
         (false, None) => match options.credential.clone() {
             // There is no file.
             Some(path) if names_munge(&path) => None,

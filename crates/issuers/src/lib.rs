@@ -32,7 +32,7 @@ pub use jwt::JWT_BYTES_MAX;
 pub use key_file::{KeysFound, KnownKeys, UNREAD_MAX, read};
 pub use keys::{KEYS_BYTES_MAX, Keys};
 pub use mapping::{Map, Maps};
-pub use munged::Munged;
+pub use munged::{MUNGE_PREFIX, Munged};
 
 #[cfg(test)]
 mod tests;

@@ -5,18 +5,12 @@ use crate::faults::{Fault, planted};
 use crate::introspection::Claims;
 use crate::mapping::Maps;
 use access::UnixTime;
-use munge::{Error, Library, Realm, Vouched};
+use munge::{DAEMON, Error, Patient, Vouched};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What every credential of MUNGE begins with. Nothing else that is presented does.
-const PREFIX: &str = "MUNGE:";
-/// How long the daemon of this host may take.
-const DAEMON: Duration = Duration::from_secs(3);
-/// Credentials that are looked at at once, those included that nobody waits for any more.
-const RUNNING_MAX: usize = 16;
+pub const MUNGE_PREFIX: &str = "MUNGE:";
 /// How long one lets somebody in at most, whatever its maker has asked for.
 const LIFE_MAX: u64 = 300;
 
@@ -27,8 +21,7 @@ pub struct Munged {
     pub name: String,
     /// Where the daemon listens, if not where its library thinks.
     socket: Option<PathBuf>,
-    pub(crate) realm: Arc<dyn Realm>,
-    running: Arc<AtomicUsize>,
+    pub(crate) realm: Patient,
     pub(crate) maps: Maps,
 }
 
@@ -47,18 +40,16 @@ impl std::fmt::Debug for Munged {
 
 /// Whether MUNGE has made a text.
 pub(crate) fn is_munged(text: &str) -> bool {
-    text.starts_with(PREFIX)
+    text.starts_with(MUNGE_PREFIX)
 }
 
 impl Munged {
     /// Of the daemon of this host.
     pub(crate) fn new(name: &str, socket: Option<&Path>, maps: Maps) -> Self {
-        let library = socket.map_or_else(Library::new, Library::at);
         Self {
             name: name.to_owned(),
             socket: socket.map(Path::to_owned),
-            realm: Arc::new(library),
-            running: Arc::default(),
+            realm: Patient::at(socket),
             maps,
         }
     }
@@ -66,7 +57,7 @@ impl Munged {
     /// Goes on with what an older state of the same daemon has.
     pub(crate) fn keep_of(&mut self, before: &Self) {
         if self.socket == before.socket {
-            (self.realm, self.running) = (before.realm.clone(), before.running.clone());
+            self.realm = before.realm.clone();
         }
     }
 
@@ -104,50 +95,13 @@ impl Munged {
         Ok((vouched.uid.to_string(), claims, over))
     }
 
-    /// On a thread of its own, which is left behind if the daemon does not answer.
     fn decode(&self, text: &str, deadline: Instant) -> Result<Vouched, Refusal> {
-        let unknown = |why: String| Refusal::Unknown(why);
-        let running = Running::one_more(&self.running).ok_or_else(|| {
-            unknown(format!(
-                "{RUNNING_MAX} MUNGE credentials are looked at already: munged does not answer, or there are too many"
-            ))
-        })?;
-        let (result, came) = mpsc::sync_channel(1);
-        let (realm, text) = (self.realm.clone(), text.to_owned());
-        let main = move || {
-            let decoded = realm.decode(&text);
-            drop(running);
-            let _ = result.send(decoded);
-        };
-        let thread = memory::thread::spawn("thalweg-munge", main);
-        thread.map_err(|error| unknown(format!("there is no thread for it: {error}")))?;
-        let left = deadline
-            .saturating_duration_since(Instant::now())
-            .min(DAEMON);
-        let decoded = came.recv_timeout(left);
-        let decoded =
-            decoded.unwrap_or_else(|_| Err(Error::NoDaemon(format!("not within {left:?}"))));
+        let left = deadline.saturating_duration_since(Instant::now());
+        let decoded = self.realm.decode(text.to_owned(), left.min(DAEMON));
         decoded.map_err(|error| match &error {
-            error if error.is_unknown() => unknown(error.to_string()),
+            error if error.is_unknown() => Refusal::Unknown(error.to_string()),
             Error::Expired => Refusal::Expired(error.to_string()),
             _ => Refusal::No(error.to_string()),
         })
-    }
-}
-
-/// One that is looked at; ends when it is dropped.
-struct Running(Arc<AtomicUsize>);
-
-impl Running {
-    fn one_more(count: &Arc<AtomicUsize>) -> Option<Self> {
-        let running = Self(count.clone());
-        let before = count.fetch_add(1, Ordering::AcqRel);
-        (before < RUNNING_MAX).then_some(running)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }

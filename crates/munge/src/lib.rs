@@ -6,9 +6,11 @@
 
 mod error;
 mod library;
+mod patient;
 mod realm;
 mod sys;
 
 pub use error::Error;
 pub use library::Library;
+pub use patient::{DAEMON, Patient};
 pub use realm::{PAYLOAD_BYTES_MAX, Realm, TEXT_BYTES_MAX, Vouched, bound_to};

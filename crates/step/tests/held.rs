@@ -108,8 +108,9 @@ fn what_a_writer_takes_with_it_is_named() {
     drop(second);
     let (_, broken) = next_end(&mut reader);
     assert!(broken.unwrap().contains("rank 1"));
-    // Its news may be on the way when its step begins; the step is not taken.
-    let ended = write_step(&mut kept, Wait::Accepted).unwrap_err();
+    // A part that the writer keeps is accepted as soon as it is there, and news of the run's end may
+    // be on the way to the writer: the step is not committed.
+    let ended = write_step(&mut kept, Wait::Committed).unwrap_err();
     assert!(matches!(ended, StepError::RunEnded { .. }), "{ended}");
     drop(stream);
 }

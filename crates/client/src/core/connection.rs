@@ -10,6 +10,7 @@ use crate::group_file::GroupFile;
 use crate::mailbox::Counters;
 use crate::options::{DriverOptions, Endpoint};
 use crate::presented::{TOKEN_PREFIX, is_jwt, is_overheard};
+use crate::url::has_stripes;
 use bytes::Bytes;
 use net::{Fingerprint, Link, Message, Received};
 use std::collections::VecDeque;
@@ -280,28 +281,24 @@ impl Connection {
     /// Takes out addresses at which what others have issued is not presented, for whoever listens on the way would have
     /// it. Without another one there is nothing to be tried.
     fn keep_secret(&mut self) {
-        let is_issued = self.presents_issued();
+        let is_munged = self.credential.as_ref().is_some_and(|one| one.is_munged);
+        let (is_good, why): (fn(&str) -> bool, _) = match (is_munged, self.presents_issued()) {
+            (true, _) => (
+                is_tls,
+                "MUNGE says who one is at addresses of tls:// alone; on the server's host a connection \
+                 without a credential is known by its user",
+            ),
+            (false, true) => (
+                |address| !is_overheard(address),
+                "a JWT, or a token that others have made, is not presented without encryption: use an \
+                 address of tls://",
+            ),
+            (false, false) => return,
+        };
         let first = self.candidates.front().cloned();
-        if self.credential.as_ref().is_some_and(|one| one.is_munged) {
-            self.candidates.retain(|address| is_tls(address));
-            if let Some(address) = first.filter(|_| self.candidates.is_empty()) {
-                self.failure = Some(ClientError::Invalid(format!(
-                    "{address}: MUNGE says who one is at addresses of tls:// alone; on the server's host a \
-                     connection without a credential is known by its user"
-                )));
-                self.is_final = !self.was_up;
-            }
-            return;
-        }
-        if !is_issued {
-            return;
-        }
-        self.candidates.retain(|address| !is_overheard(address));
+        self.candidates.retain(|address| is_good(address));
         if let Some(address) = first.filter(|_| self.candidates.is_empty()) {
-            self.failure = Some(ClientError::Invalid(format!(
-                "{address}: a JWT, or a token that others have made, is not presented without \
-                 encryption: use an address of tls://"
-            )));
+            self.failure = Some(ClientError::Invalid(format!("{address}: {why}")));
             self.is_final = !self.was_up;
         }
     }
@@ -496,7 +493,7 @@ impl Connection {
     fn stripes_asked(&self) -> u8 {
         let (most, _) = self.stripes_wanted;
         let (address, _) = &self.dialled;
-        match is_tls(address) || address.starts_with("tcp://") {
+        match has_stripes(address) {
             true if most >= 2 => most.min(STRIPES_MAX),
             _ => 0,
         }

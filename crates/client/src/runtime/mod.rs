@@ -9,12 +9,13 @@ pub(crate) use caller_runs::CallerRuns;
 pub(crate) use driver_lock::DriverLock;
 
 use crate::core::{ClientCore, Input, Output, RenewedCredential};
+use crate::credential_file;
 use crate::driving::InlineSend;
 use crate::error::ClientError;
 use crate::group_file::{GroupFile, Host};
 use crate::mailbox::Mailbox;
 use crate::options::{CredentialEnds, DriverOptions, OnCredential};
-use crate::{credential_file, vouched};
+use crate::vouched::Vouching;
 use memory::Deadline;
 use memory::fork::ClosedInChild;
 use net::{LinkEvent, LinkId, NetError, Poller, Reactor, ReactorEvent, StripesFrom, Transports};
@@ -73,6 +74,8 @@ pub(crate) struct Runtime {
     present: Option<LinkId>,
     /// The further connection of its session that is being opened.
     dialer: StripeDialer,
+    /// Makes credentials, if MUNGE does.
+    vouching: Option<Vouching>,
     /// Whether anybody has driven.
     has_begun: bool,
     /// Where callers drive: when the reactor's alarm is set for.
@@ -108,6 +111,7 @@ impl Runtime {
             links: BTreeMap::new(),
             present: None,
             dialer: StripeDialer::default(),
+            vouching: None,
             closed_in_child: BTreeMap::new(),
             has_begun: false,
             alarm: None,
@@ -436,7 +440,9 @@ impl Runtime {
                     self.handle(Input::Credential(credential_file::read(&path)));
                 }
                 Output::MakeCredential { path, certificate } => {
-                    self.handle(Input::Credential(vouched::make(&path, &certificate)));
+                    let vouching = self.vouching.get_or_insert_with(|| Vouching::of(&path));
+                    let made = vouching.make(&certificate);
+                    self.handle(Input::Credential(made));
                 }
                 Output::CredentialEnds(ends) => {
                     if let Some(on_credential) = &self.on_credential {

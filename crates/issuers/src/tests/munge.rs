@@ -1,7 +1,7 @@
 //! Credentials of MUNGE, by a realm of the tests' own.
 
 use super::*;
-use ::munge::{Error, Realm, Vouched, bound_to};
+use ::munge::{Error, Patient, Realm, Vouched, bound_to};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
@@ -58,7 +58,7 @@ fn cluster() -> (Issuers, Arc<Fake>) {
     ]}});
     let mut issuers = Issuers::parse(&file.to_string()).unwrap();
     let fake = Arc::<Fake>::default();
-    issuers.munged.as_mut().unwrap().realm = fake.clone();
+    issuers.munged.as_mut().unwrap().realm = Patient::of(fake.clone());
     (issuers, fake)
 }
 
