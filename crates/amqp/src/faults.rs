@@ -17,6 +17,8 @@ faults::faults! {
     AnyContent,
     /// Act on what comes on a channel that is closing.
     Undead,
+    /// Leave the close of a client unanswered when an earlier request of the channel fails.
+    Unanswered,
     /// Close the connection where an error is the channel's.
     SoftIsHard,
     /// Send answers to an earlier channel of the same number.

@@ -24,7 +24,8 @@ pub(super) struct Channel {
 
 /// ```text
 ///            ┌──channel.close of the client──► Leaving ──answer──► (gone)
-///   ► Open ──┤
+///   ► Open ──┤                                   │ an earlier request fails: channel.close and close-ok sent
+///            │                                   ▼
 ///            └──failure: channel.close sent──► Closing ──close-ok──► (gone)
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -281,6 +282,9 @@ impl Connection {
     }
 
     /// Closes a channel that has failed. It stays until its client agrees; what it has under way is dropped.
+    ///
+    /// Its client may have closed it already, behind the request that failed. It is answered then, too: some clients wait
+    /// for that before they let go of the number.
     pub(super) fn close_channel(&mut self, key: ChannelKey, failure: Failure) {
         let Some(channel) = self.channels.get_mut(&key.number) else {
             return;
@@ -295,8 +299,12 @@ impl Connection {
         self.assembly_bytes -= channel.assembly.bytes();
         channel.assembly = Assembly::Idle;
         channel.pending.clear();
+        let is_left = channel.state == ChannelState::Leaving && !planted(Fault::Unanswered);
         channel.state = ChannelState::Closing;
         self.output.method(key.number, &close.into());
+        if is_left {
+            self.output.method(key.number, &methods::CloseOk {}.into());
+        }
         self.events.push_back(Event::ChannelFailed {
             channel: key,
             failure,

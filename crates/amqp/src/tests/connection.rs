@@ -536,6 +536,42 @@ fn an_answer_to_an_earlier_channel_is_noticed() {
     faults::with(Fault::StaleAnswer, late_answers_are_dropped);
 }
 
+/// A client settles what is not there and closes the channel, in one write: the owner sees the first only when the second has
+/// been read.
+fn a_close_behind_what_fails_is_answered() {
+    let mut rig = Rig::open();
+    let mut bytes = Vec::new();
+    put(basic::Ack::default(), 1, &mut bytes);
+    put(channel::Close::default(), 1, &mut bytes);
+    rig.bytes(&bytes);
+    let (key, _) = rig.request();
+    let failure = Failure::new(ReplyCode::PreconditionFailed, "unknown delivery tag 0");
+    rig.connection.fail(rig.now, key, failure);
+    let methods = rig.methods();
+    assert!(matches!(methods[0], (1, Method::ChannelClose(_))));
+    let agreed = (1, channel::CloseOk {}.into());
+    assert_eq!(methods[1..], [agreed], "its close is answered");
+    // The owner answers the close that it sees then, and that does nothing any more.
+    rig.request();
+    rig.connection.answer(key, channel::CloseOk {});
+    assert_eq!(rig.methods(), []);
+    // The number is free when the client agrees.
+    rig.send(1, channel::CloseOk {});
+    rig.send(1, channel::Open {});
+    assert_eq!(rig.methods(), [(1, channel::OpenOk {}.into())]);
+}
+
+#[test]
+fn a_close_behind_a_request_that_fails_is_answered() {
+    a_close_behind_what_fails_is_answered();
+}
+
+#[test]
+#[should_panic(expected = "its close is answered")]
+fn a_close_without_an_answer_is_noticed() {
+    faults::with(Fault::Unanswered, a_close_behind_what_fails_is_answered);
+}
+
 #[test]
 fn both_sides_may_close_a_channel_at_once() {
     let mut rig = Rig::open();
