@@ -5,7 +5,7 @@ use crate::frame::ContentHeader;
 use crate::id::MethodId;
 use crate::method::basic;
 use crate::properties::RawProperties;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 /// Properties and body of a message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -14,6 +14,17 @@ pub struct Content {
     pub properties: RawProperties,
     /// Its body, in one piece.
     pub body: Bytes,
+}
+
+impl Content {
+    /// Bytes of its properties and its body.
+    pub(crate) fn bytes(&self) -> u64 {
+        bytes(&self.properties, &self.body)
+    }
+}
+
+fn bytes(properties: &RawProperties, body: &[u8]) -> u64 {
+    (properties.as_bytes().len() + body.len()) as u64
 }
 
 /// What of a message has come on a channel.
@@ -38,7 +49,7 @@ pub(crate) enum Assembly {
 pub(crate) struct Partial {
     publish: basic::Publish,
     properties: RawProperties,
-    body: BytesMut,
+    body: Vec<u8>,
     body_bytes: usize,
 }
 
@@ -54,10 +65,10 @@ impl Assembly {
         matches!(self, Self::Idle)
     }
 
-    /// Bytes that it holds.
+    /// Bytes that it holds of properties and body.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
-            Self::Body(partial) => partial.body.len() as u64,
+            Self::Body(partial) => bytes(&partial.properties, &partial.body),
             _ => 0,
         }
     }
@@ -87,7 +98,7 @@ impl Assembly {
         *self = Self::Body(Partial {
             publish,
             properties: header.properties,
-            body: BytesMut::new(),
+            body: Vec::new(),
             body_bytes: usize::try_from(header.body_bytes)
                 .expect("body_max is an amount of memory"),
         });
@@ -115,7 +126,7 @@ impl Assembly {
         let needed = body.len() + bytes.len();
         if body.capacity() < needed {
             let grown = needed.max(2 * body.len()).min(partial.body_bytes);
-            body.reserve(grown - body.len());
+            body.reserve_exact(grown - body.len());
         }
         body.extend_from_slice(bytes);
     }
@@ -126,7 +137,7 @@ impl Assembly {
             Self::Body(partial) if partial.body.len() == partial.body_bytes => {
                 let content = Content {
                     properties: partial.properties,
-                    body: partial.body.freeze(),
+                    body: partial.body.into(),
                 };
                 Some((partial.publish, content))
             }

@@ -21,7 +21,7 @@ pub struct Settings {
     pub heartbeat_seconds: u16,
     /// The longest body of a message: 128 MiB. A longer one closes its channel.
     pub message_bytes_max: u64,
-    /// Bytes of bodies that are under way on all channels of a connection together: 512 MiB. More close it.
+    /// Bytes of properties and bodies that are under way on all channels of a connection together: 512 MiB. More close it.
     pub assembly_bytes_max: u64,
 }
 

@@ -209,6 +209,8 @@ impl Connection {
         let publish = Some(basic::Publish::ID);
         let header = ContentHeader::decode(payload).map_err(|error| error.failure(publish))?;
         channel.assembly.header(header, body_max)?;
+        let held = channel.assembly.bytes();
+        self.hold(held)?;
         self.finish(number);
         Ok(())
     }
@@ -223,20 +225,27 @@ impl Connection {
 
     /// Takes bytes of the body frame that began last.
     pub(super) fn body(&mut self, number: u16, bytes: &[u8]) -> Result<(), Failure> {
-        let all = self.assembly_bytes + bytes.len() as u64;
-        let max = self.settings.assembly_bytes_max;
-        let Some(channel) = self.open_for_content(number)? else {
+        if self.open_for_content(number)?.is_none() {
             return Ok(());
-        };
-        if all > max && !planted(Fault::AnyContent) {
-            let text = format!("bodies under way on all channels have more than {max} bytes");
-            return Err(Failure::new(ReplyCode::ResourceError, text).of(basic::Publish::ID));
         }
-        channel.assembly.body(bytes);
-        self.assembly_bytes = all;
+        self.hold(bytes.len() as u64)?;
+        if let Some(channel) = self.channels.get_mut(&number) {
+            channel.assembly.body(bytes);
+        }
         if planted(Fault::EarlyPublish) {
             self.finish(number);
         }
+        Ok(())
+    }
+
+    /// Counts bytes of a content under way, if there may be more of them.
+    fn hold(&mut self, bytes: u64) -> Result<(), Failure> {
+        let max = self.settings.assembly_bytes_max;
+        if self.assembly_bytes + bytes > max && !planted(Fault::AnyContent) {
+            let text = format!("contents under way on all channels have more than {max} bytes");
+            return Err(Failure::new(ReplyCode::ResourceError, text).of(basic::Publish::ID));
+        }
+        self.assembly_bytes += bytes;
         Ok(())
     }
 
@@ -265,7 +274,7 @@ impl Connection {
         let Some((publish, content)) = channel.assembly.finish() else {
             return;
         };
-        self.assembly_bytes -= content.body.len() as u64;
+        self.assembly_bytes -= content.bytes();
         let number_of_message = match &mut channel.mode {
             Mode::Confirm(published) => {
                 *published += 1;

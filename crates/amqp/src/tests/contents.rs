@@ -1,8 +1,9 @@
 //! Messages: put together from frames, and cut to frames.
 
 use super::Chance;
-use super::rig::{Rig, body_frame, header, login, published};
+use super::rig::{Rig, body_frame, frame, header, login, published};
 use crate::faults::{self, Fault};
+use crate::table::{Table, Value};
 use crate::*;
 
 #[test]
@@ -47,6 +48,40 @@ fn contents_under_way_are_bounded_together() {
 #[should_panic(expected = "is no connection.close")]
 fn contents_without_a_bound_are_noticed() {
     faults::with(Fault::AnyContent, contents_together_are_bounded);
+}
+
+/// Properties of a message whose body does not come are held as its body is.
+#[test]
+fn properties_under_way_are_bounded_with_bodies() {
+    let mut rig = Rig::open_with(Settings {
+        assembly_bytes_max: 150_000,
+        ..Settings::default()
+    });
+    let headers = Table::of([("h", Value::text(&"h".repeat(100_000)))]);
+    let properties = Properties {
+        headers: Some(headers),
+        ..Properties::default()
+    };
+    let header = ContentHeader {
+        class: 60,
+        body_bytes: 1,
+        properties: properties.encode(),
+    };
+    for channel in [1, 2] {
+        let header = header.clone();
+        rig.send(channel, basic::Publish::default());
+        rig.bytes(&frame(&Frame::Header { channel, header }));
+    }
+    rig.fails(506, basic::Publish::ID);
+}
+
+/// A body has no more memory than it has bytes, in however many pieces it came.
+#[test]
+fn a_body_takes_no_more_memory_than_its_bytes() {
+    let mut rig = Rig::open();
+    rig.bytes(&published(1, &Chance(5).bytes(100_000), 7000));
+    let body = Vec::from(rig.publish().content.body);
+    assert_eq!(body.capacity(), body.len());
 }
 
 #[test]
@@ -116,7 +151,8 @@ fn a_length_alone_takes_no_memory() {
     };
     assembly.header(header, 1 << 40).unwrap();
     assembly.body(b"abc");
-    assert_eq!(assembly.bytes(), 3);
+    let properties = 2;
+    assert_eq!(assembly.bytes(), properties + 3);
 }
 
 #[test]
