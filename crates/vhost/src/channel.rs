@@ -190,11 +190,15 @@ impl<M> Channel<M> {
         }
     }
 
-    /// The client limits what it has not settled: of each consumer that begins from now on, or of all together.
+    /// The client limits what it has not settled: of each consumer that begins from now on, or of all together. The first
+    /// takes a limit of all away, as with RabbitMQ.
     pub fn qos(&mut self, qos: &basic::Qos) {
         match qos.global {
             true => self.prefetch_of_all = qos.prefetch_count,
-            false => self.prefetch = qos.prefetch_count,
+            false => {
+                self.prefetch = qos.prefetch_count;
+                self.prefetch_of_all = 0;
+            }
         }
     }
 

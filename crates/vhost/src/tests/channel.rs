@@ -185,7 +185,10 @@ fn deliveries_are_settled_as_in_the_model_for(count: u64) {
                     channel.qos(&qos(limit, global));
                     match global {
                         true => book.prefetch_of_all = limit,
-                        false => book.prefetch = limit,
+                        false => {
+                            book.prefetch = limit;
+                            book.prefetch_of_all = 0;
+                        }
                     }
                 }
                 5..12 => {
