@@ -21,3 +21,14 @@ pub(crate) enum Change {
     Bound(Arc<Binding>),
     Unbound(Arc<Binding>),
 }
+
+impl Change {
+    /// The id that it is the first to use.
+    pub fn new_id(&self) -> Option<u64> {
+        match self {
+            Self::ExchangeDeclared(exchange) => Some(exchange.id.0),
+            Self::QueueDeclared(queue) => Some(queue.id.0),
+            _ => None,
+        }
+    }
+}

@@ -72,6 +72,11 @@ impl Ids {
         self.reserved = self.reserved.max(below);
     }
 
+    /// Whether an id is on record.
+    pub fn has(&self, id: u64) -> bool {
+        id < self.reserved
+    }
+
     /// After a restart: none of what is on record is given out again.
     pub fn skip_reserved(&mut self) {
         if !planted(Fault::IdsAgain) {

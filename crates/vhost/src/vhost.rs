@@ -118,12 +118,15 @@ impl Vhost {
     ) -> Result<Self, RecoverError> {
         let mut vhost = Self::new(name, limits);
         for (index, record) in records.into_iter().enumerate() {
-            let why = |unfit: crate::state::Unfit| unfit.to_string();
-            let done = vhost.apply(record.change());
-            done.map_err(|unfit| RecoverError {
-                index,
-                why: why(unfit),
-            })?;
+            let unfit = |why| RecoverError { index, why };
+            let change = record.change();
+            if let Some(id) = change.new_id()
+                && !vhost.ids.has(id)
+            {
+                return Err(unfit(format!("{id} is an id that no record before reserves")));
+            }
+            let done = vhost.apply(change);
+            done.map_err(|error| unfit(error.to_string()))?;
         }
         vhost.ids.skip_reserved();
         Ok(vhost)

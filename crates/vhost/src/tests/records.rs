@@ -242,3 +242,23 @@ fn lower_limits_lose_nothing() {
     let again = Vhost::recover("/", limits, records).unwrap();
     assert_eq!(again.durable(), rig.vhost.durable());
 }
+
+/// An id that no record reserves may be given out again: such a log is not whole.
+#[test]
+fn an_id_that_is_not_reserved_is_an_error() {
+    let rig = written();
+    let records: Vec<_> = rig
+        .log
+        .iter()
+        .map(|bytes| Record::decode(bytes).unwrap())
+        .collect();
+    let unreserved = records.into_iter().filter(|record| record.encode()[1] != 1);
+    let error = Vhost::recover("/", Limits::default(), unreserved).unwrap_err();
+    assert_eq!(error.index, 0);
+    assert!(
+        error
+            .to_string()
+            .ends_with("is an id that no record before reserves"),
+        "{error}"
+    );
+}
