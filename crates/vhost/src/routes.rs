@@ -77,7 +77,7 @@ impl Routes {
                 out.extend(matching.flat_map(Targets::destinations));
             }
             Self::Fanout(targets) => out.extend(targets.destinations()),
-            Self::Topic(trie) => keys.iter().for_each(|key| trie.route(key, out)),
+            Self::Topic(trie) => by_topic(trie, keys, out),
             Self::Headers(patterns) if patterns.is_empty() => {}
             Self::Headers(patterns) => {
                 let headers = Headers::of(headers);
@@ -95,6 +95,19 @@ impl Routes {
             Self::Fanout(targets) => targets.is_empty(),
             Self::Topic(trie) => trie.is_empty(),
             Self::Headers(patterns) => patterns.is_empty(),
+        }
+    }
+}
+
+/// Many keys may lead to the same destinations: those that are gathered are never more than a few times those that there are.
+fn by_topic(trie: &Trie, keys: &[&str], out: &mut Vec<Destination>) {
+    let mut several = 64;
+    for key in keys {
+        trie.route(key, out);
+        if out.len() > several {
+            out.sort_unstable();
+            out.dedup();
+            several = 2 * out.len().max(32);
         }
     }
 }

@@ -2,12 +2,15 @@
 
 use super::rig::{Rig, bind, declare, exchange, short};
 use super::{Chance, seeds};
+use crate::binding::Binding;
 use crate::faults::{Fault, with};
 use crate::id::Destination;
+use crate::routes::Routes;
 use crate::trie::Trie;
 use crate::*;
 use amqp::{Array, Table, Value};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Whether a key matches a pattern, by trying.
 fn is_match(pattern: &[&str], words: &[&str]) -> bool {
@@ -316,4 +319,31 @@ fn options_of_a_queue_are_read() {
     assert_eq!(queue.options, expected);
     let again = rig.recovered();
     assert_eq!(again.queue(queue.id), Some(&queue));
+}
+
+/// A message with many keys may reach every queue by each of them: what is gathered meanwhile is not their product.
+#[test]
+fn many_keys_to_many_queues_are_not_gathered_one_by_one() {
+    let mut routes = Routes::new(ExchangeKind::Topic);
+    let count = 500;
+    for number in 0..count {
+        let binding = Binding {
+            source: ExchangeId(3),
+            destination: queue(number),
+            key: "#".into(),
+            arguments: Arguments::default(),
+        };
+        routes.insert(&Arc::new(binding)).unwrap();
+    }
+    let keys: Vec<_> = (0..1000).map(|key: usize| key.to_string()).collect();
+    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+    let mut found = Vec::new();
+    routes.route(&keys, None, &mut found);
+    assert!(
+        found.capacity() <= 8 * count,
+        "room for {}",
+        found.capacity()
+    );
+    let found: BTreeSet<_> = found.into_iter().collect();
+    assert_eq!(found.len(), count);
 }
