@@ -5,6 +5,9 @@ use crate::id::{Destination, ExchangeId};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+/// What a field takes that a headers exchange looks for, beside its bytes.
+const FIELD_BYTES: usize = 64;
+
 /// A binding. Two of the same exchange, destination, key and arguments are one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names of the fields say it")]
@@ -16,9 +19,10 @@ pub struct Binding {
 }
 
 impl Binding {
-    /// Bytes of what a client chose of it.
+    /// Bytes of what a client chose of it, and what a headers exchange makes of them.
     pub(crate) fn bytes(&self) -> usize {
-        self.key.len() + self.arguments.as_bytes().len()
+        let fields = self.arguments.table().fields().count();
+        self.key.len() + self.arguments.as_bytes().len() + fields * FIELD_BYTES
     }
 }
 

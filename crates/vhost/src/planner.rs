@@ -483,7 +483,7 @@ impl Planner<'_> {
                 format!("cannot bind {named}: binding limit in vhost '{vhost}' ({max}) is reached");
             return Err(self.refusal.precondition(text).into());
         }
-        self.check_space(destination, binding.bytes())?;
+        self.check_space(destination, self.state.cost(&binding))?;
         let mut intent = Intent::new(Answer::Bound);
         intent.names.add(source, Hold::Shared);
         intent.names.add(destination.clone(), Hold::Exclusive);

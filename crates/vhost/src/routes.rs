@@ -69,6 +69,22 @@ impl Routes {
         }
     }
 
+    /// Nodes that keys of a topic exchange have.
+    pub fn nodes(&self) -> usize {
+        match self {
+            Self::Topic(trie) => trie.nodes(),
+            _ => 0,
+        }
+    }
+
+    /// Nodes that it would have more with a key.
+    pub fn missing(&self, key: &str) -> usize {
+        match self {
+            Self::Topic(trie) => trie.missing(key),
+            _ => 0,
+        }
+    }
+
     /// Appends where a message goes; a destination may come several times.
     pub fn route(&self, keys: &[&str], headers: Option<&Table>, out: &mut Vec<Destination>) {
         match self {

@@ -12,6 +12,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
+/// What a word takes that one key of a topic exchange has for itself: a node of its trie.
+const NODE_BYTES: usize = 256;
+
 /// An exchange, and where it leads.
 #[derive(Debug)]
 struct ExchangeEntry {
@@ -62,6 +65,8 @@ pub(crate) struct State {
     bindings: Bindings,
     /// Of the names and arguments of exchanges and queues.
     bytes: usize,
+    /// Of the tries of all topic exchanges.
+    nodes: usize,
 }
 
 impl Default for State {
@@ -73,6 +78,7 @@ impl Default for State {
             queue_names: HashMap::new(),
             bindings: Bindings::default(),
             bytes: 0,
+            nodes: 0,
         };
         for exchange in Exchange::predeclared() {
             state.add_exchange(Arc::new(exchange));
@@ -114,9 +120,16 @@ impl State {
         &self.bindings
     }
 
-    /// Of all names, keys and arguments.
+    /// Of all names, keys and arguments, and of what is made of them.
     pub fn bytes(&self) -> usize {
-        self.bytes + self.bindings.bytes()
+        self.bytes + self.bindings.bytes() + self.nodes * NODE_BYTES
+    }
+
+    /// How much more that is with a binding.
+    pub fn cost(&self, binding: &Binding) -> usize {
+        let source = self.exchanges.get(&binding.source);
+        let nodes = source.map_or(0, |entry| entry.routes.missing(&binding.key));
+        binding.bytes() + nodes * NODE_BYTES
     }
 
     pub fn queue_count(&self) -> usize {
@@ -264,7 +277,10 @@ impl State {
         if self.bindings.has(binding) {
             return unfit(format!("{} is bound, and is there", describe(binding)));
         }
-        source.routes.insert(binding).map_err(Unfit)?;
+        self.nodes -= source.routes.nodes();
+        let inserted = source.routes.insert(binding);
+        self.nodes += source.routes.nodes();
+        inserted.map_err(Unfit)?;
         self.bindings.insert(binding);
         Ok(())
     }
@@ -275,7 +291,9 @@ impl State {
             return false;
         }
         if let Some(source) = self.exchanges.get_mut(&binding.source) {
+            self.nodes -= source.routes.nodes();
             source.routes.remove(binding);
+            self.nodes += source.routes.nodes();
         }
         true
     }
@@ -357,7 +375,11 @@ impl State {
         let of_exchanges: usize = self.exchanges().map(|exchange| exchange.bytes()).sum();
         let of_queues: usize = self.queues().map(|queue| queue.bytes()).sum();
         let of_bindings: usize = of_bindings.map(|binding| binding.bytes()).sum();
-        assert_eq!(of_exchanges + of_queues + of_bindings, self.bytes());
+        let nodes: usize = self.exchanges.values().map(|one| one.routes.nodes()).sum();
+        assert_eq!(
+            of_exchanges + of_queues + of_bindings + nodes * NODE_BYTES,
+            self.bytes()
+        );
     }
 }
 

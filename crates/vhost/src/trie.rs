@@ -115,6 +115,21 @@ impl Trie {
         child
     }
 
+    /// How many nodes it has for keys: the root is always there.
+    pub fn nodes(&self) -> usize {
+        self.nodes.len() - 1 - self.free.len()
+    }
+
+    /// How many nodes more it would have with a key.
+    pub fn missing(&self, key: &str) -> usize {
+        let mut at = Some(ROOT);
+        let is_missing = |step: &Step<'_>| {
+            at = at.and_then(|at| self.nodes[at].child(*step));
+            at.is_none()
+        };
+        steps(key).filter(is_missing).count()
+    }
+
     pub fn remove(&mut self, key: &str, destination: Destination) {
         let mut way = Vec::new();
         let mut at = ROOT;
@@ -216,12 +231,6 @@ impl Trie {
     /// Whether it is as if nothing had ever been bound.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        self.node_count() == 1 && !self.nodes[ROOT].is_needed()
-    }
-
-    /// Nodes that are in use, the root among them.
-    #[cfg(test)]
-    pub fn node_count(&self) -> usize {
-        self.nodes.len() - self.free.len()
+        self.nodes() == 0 && !self.nodes[ROOT].is_needed()
     }
 }

@@ -123,7 +123,9 @@ impl Vhost {
             if let Some(id) = change.new_id()
                 && !vhost.ids.has(id)
             {
-                return Err(unfit(format!("{id} is an id that no record before reserves")));
+                return Err(unfit(format!(
+                    "{id} is an id that no record before reserves"
+                )));
             }
             let done = vhost.apply(change);
             done.map_err(|error| unfit(error.to_string()))?;
@@ -376,7 +378,7 @@ impl Vhost {
                 }
                 Change::Bound(binding) => {
                     additions.bindings += 1;
-                    additions.bytes += binding.bytes();
+                    additions.bytes += self.state.cost(binding);
                 }
                 _ => {}
             }

@@ -455,7 +455,7 @@ fn bytes_are_bounded() {
         refused(&mut rig, exchange("12345", "topic").into()),
         full("exchange '12345'")
     );
-    let act = |key| bind("12345678", "amq.topic", key, Table::default());
+    let act = |key| bind("12345678", "amq.direct", key, Table::default());
     assert_eq!(
         refused(&mut rig, act("12345").into()),
         full("queue '12345678'")
@@ -464,6 +464,49 @@ fn bytes_are_bounded() {
     rig.ask(one, delete("12345678")).unwrap();
     rig.ask(one, declare("123456789012")).unwrap();
     rig.vhost.check();
+}
+
+/// Words that only one key of a topic exchange has, and fields that a headers exchange looks for, take more memory than their
+/// bytes, and count as that.
+#[test]
+fn words_and_fields_count_as_what_they_take() {
+    let limits = Limits {
+        bytes_max: 64 << 10,
+        ..Limits::default()
+    };
+    let mut rig = Rig::with(limits);
+    let one = rig.vhost.connect();
+    rig.ask(one, declare("q")).unwrap();
+    // Each has 250 words of its own and no 260 bytes.
+    let dots = ".".repeat(249);
+    let keys: Vec<_> = (0..10).map(|key| format!("{key}{dots}")).collect();
+    let of_topic = |key: &str| bind("q", "amq.topic", key, Table::default());
+    rig.ask(one, of_topic(&keys[0])).unwrap();
+    let refused = rig
+        .vhost
+        .claim(one, &of_topic(&keys[1]).into())
+        .unwrap_err();
+    assert!(
+        refused.text.starts_with("no space for queue 'q'"),
+        "{refused}"
+    );
+    // What shares its words takes little more, and what is gone takes nothing.
+    rig.ask(one, of_topic(&keys[0][..200])).unwrap();
+    for key in [&keys[0], &keys[0][..200]] {
+        let none = Table::default();
+        rig.ask(one, super::rig::unbind("q", "amq.topic", key, none))
+            .unwrap();
+    }
+    rig.ask(one, of_topic(&keys[1])).unwrap();
+    rig.vhost.check();
+    // 1,000 fields of 2 bytes.
+    let fields = Table::of((0..1000).map(|_| ("", Value::Void)));
+    let of_headers = bind("q", "amq.headers", "", fields);
+    let refused = rig.vhost.claim(one, &of_headers.into()).unwrap_err();
+    assert!(
+        refused.text.starts_with("no space for queue 'q'"),
+        "{refused}"
+    );
 }
 
 /// More acts than may be under way wait for the first of them.
