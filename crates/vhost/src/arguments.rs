@@ -1,6 +1,6 @@
 //! Arguments of queues, exchanges and bindings.
 
-use amqp::{ReplyCode, Table, Value};
+use amqp::{Table, Value};
 use bytes::Bytes;
 use std::cmp::Ordering;
 use std::fmt::Display;
@@ -73,18 +73,9 @@ pub(crate) enum ArgumentError {
     },
     /// It is of another type of queue.
     Foreign { argument: &'static str },
-    /// There are no such queues here.
-    NotImplemented { what: String },
 }
 
 impl ArgumentError {
-    pub const fn code(&self) -> ReplyCode {
-        match self {
-            Self::NotImplemented { .. } => ReplyCode::NotImplemented,
-            _ => ReplyCode::PreconditionFailed,
-        }
-    }
-
     /// What is wrong with the argument of `named`.
     pub fn text(&self, named: &str) -> String {
         match self {
@@ -97,7 +88,6 @@ impl ArgumentError {
             Self::Foreign { argument } => {
                 format!("invalid arg '{argument}' for {named} of queue type rabbit_classic_queue")
             }
-            Self::NotImplemented { what } => format!("{what}, which {named} asks for"),
         }
     }
 }

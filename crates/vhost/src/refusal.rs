@@ -69,7 +69,7 @@ impl Refusal<'_> {
     }
 
     pub fn argument(self, name: &Name, error: &ArgumentError) -> Failure {
-        self.with(error.code(), error.text(&self.named(name)))
+        self.precondition(error.text(&self.named(name)))
     }
 
     pub fn arguments_too_long(self, what: &str, bytes: usize, max: usize) -> Failure {
