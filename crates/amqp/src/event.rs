@@ -8,9 +8,10 @@ use crate::method::{basic, channel, confirm, exchange, queue, tx};
 use crate::sasl::Credentials;
 use crate::table::Table;
 use bytes::Bytes;
+use std::fmt;
 
-/// What the owner of a connection is to know, or to answer.
-#[derive(Debug, Clone, PartialEq)]
+/// What the owner of a connection is to know, or to answer. Credentials are not in its `Debug`.
+#[derive(Clone, PartialEq)]
 #[allow(missing_docs, reason = "the names of the fields say it")]
 pub enum Event {
     /// A client logs in. Answered by `accept_login`, `challenge` or `refuse_login`.
@@ -44,6 +45,26 @@ pub enum Event {
     Failed(Failure),
     /// The connection is over: the output that is left is sent, and the transport closed.
     Ended(Ended),
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Authenticate { credentials, .. } => credentials.fmt(f),
+            Self::Response(_) => f.write_str("Response"),
+            Self::OpenVirtualHost(name) => write!(f, "OpenVirtualHost({name:?})"),
+            Self::UpdateSecret { reason, .. } => write!(f, "UpdateSecret({reason:?})"),
+            Self::ChannelOpened(channel) => write!(f, "ChannelOpened({channel:?})"),
+            Self::Request { channel, request } => write!(f, "Request({channel:?}, {request:?})"),
+            Self::Publish(publish) => publish.fmt(f),
+            Self::ChannelFailed { channel, failure } => {
+                write!(f, "ChannelFailed({channel:?}, {failure:?})")
+            }
+            Self::CloseRequested { code, text } => write!(f, "CloseRequested({code}, {text:?})"),
+            Self::Failed(failure) => write!(f, "Failed({failure:?})"),
+            Self::Ended(ended) => write!(f, "Ended({ended:?})"),
+        }
+    }
 }
 
 /// A message that a client publishes.

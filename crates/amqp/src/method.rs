@@ -26,10 +26,24 @@ macro_rules! methods {
             use crate::id::MethodId;
             #[allow(unused_imports, reason = "likewise")]
             use bytes::Bytes;
+            use std::fmt;
 
             $(
-                #[derive(Debug, Clone, Default, PartialEq, Eq)]
+                #[derive(Clone, Default, PartialEq, Eq)]
                 pub struct $struct { $(pub $field: $type),* }
+
+                impl fmt::Debug for $struct {
+                    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        #[allow(unused_mut, reason = "some methods have no fields")]
+                        let mut fields = f.debug_struct(stringify!($struct));
+                        $(match stringify!($field) {
+                            // Credentials.
+                            name @ ("response" | "new_secret") => fields.field(name, &"..."),
+                            name => fields.field(name, &self.$field),
+                        };)*
+                        fields.finish()
+                    }
+                }
 
                 impl $struct {
                     /// Its ids.

@@ -3,6 +3,7 @@
 use crate::decode::DecodeError;
 use crate::frame::{FrameKind, HEAD_BYTES, Head, check_end};
 use bytes::{Bytes, BytesMut};
+use std::fmt;
 
 /// What the next bytes of a stream are.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,7 +35,6 @@ impl Part<'_> {
 ///   Head ──whole──► Payload ──whole──► Head       (method, header, heartbeat)
 ///     └──a body's──► Body ──all──► End ──0xCE──► Head
 /// ```
-#[derive(Debug)]
 enum State {
     /// So many bytes of the head have come.
     Head([u8; HEAD_BYTES], usize),
@@ -47,10 +47,18 @@ enum State {
 }
 
 /// The reader. It holds a head, or the payload of one frame: at most `frame_max` bytes, and never more than have come.
-#[derive(Debug)]
 pub(crate) struct FrameReader {
     state: State,
     frame_max: u32,
+}
+
+/// Without the payload: it may be that of a login.
+impl fmt::Debug for FrameReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrameReader")
+            .field("frame_max", &self.frame_max)
+            .finish_non_exhaustive()
+    }
 }
 
 const START: State = State::Head([0; HEAD_BYTES], 0);

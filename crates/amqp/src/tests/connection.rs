@@ -811,3 +811,46 @@ fn extensions_are_used_with_who_knows_them() {
         [(0, connection_methods::UpdateSecretOk {}.into())]
     );
 }
+
+/// What a client proves itself by is in no text of ours.
+#[test]
+fn credentials_are_not_shown() {
+    let secret = Bytes::from_static(b"secret");
+    let reason = short("it expires");
+    let response = secret.clone();
+    let methods: [Method; 3] = [
+        start_ok().into(),
+        connection_methods::SecureOk { response }.into(),
+        connection_methods::UpdateSecret {
+            new_secret: secret.clone(),
+            reason: reason.clone(),
+        }
+        .into(),
+    ];
+    let credentials = Credentials::Password {
+        mechanism: Mechanism::Plain,
+        user: Bytes::from_static(b"guest"),
+        password: secret.clone(),
+    };
+    let client_properties = Table::default();
+    let events = [
+        Event::Authenticate {
+            credentials,
+            client_properties,
+        },
+        Event::Response(secret.clone()),
+        Event::UpdateSecret { secret, reason },
+    ];
+    let mut rig = Rig::with(Settings::default());
+    rig.bytes(&PROTOCOL_HEADER);
+    let mut bytes = Vec::new();
+    put(start_ok(), 0, &mut bytes);
+    // Half of its frame has come: the password, not the end.
+    rig.bytes(&bytes[..bytes.len() - 1]);
+    let shown = format!("{methods:?} {events:?} {:?}", rig.connection);
+    assert!(
+        !shown.contains("\"secret") && !shown.contains("0secret"),
+        "{shown}"
+    );
+    assert!(shown.contains("it expires"));
+}
