@@ -86,6 +86,8 @@ pub struct Connection {
     assembly_bytes: u64,
     tuned: Tuned,
     client_properties: Table,
+    /// The client has sent a new secret, and the owner has not answered.
+    is_renewing: bool,
     handshake_until: Duration,
     /// When bytes came last.
     heard: Duration,
@@ -116,6 +118,7 @@ impl Connection {
             assembly_bytes: 0,
             tuned,
             client_properties: Table::default(),
+            is_renewing: false,
             handshake_until: now + HANDSHAKE_WAIT,
             heard: now,
             sent: now,

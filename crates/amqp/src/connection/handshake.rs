@@ -62,7 +62,8 @@ impl Connection {
                 self.end(Ended::ByClient);
                 Ok(())
             }
-            (State::Running, Method::ConnectionUpdateSecret(update)) => {
+            (State::Running, Method::ConnectionUpdateSecret(update)) if !self.is_renewing => {
+                self.is_renewing = true;
                 self.events.push_back(Event::UpdateSecret {
                     secret: update.new_secret,
                     reason: update.reason,
@@ -185,7 +186,8 @@ impl Connection {
 
     /// Confirms a renewed credential.
     pub fn accept_secret(&mut self) {
-        if matches!(self.state, State::Running) {
+        if matches!(self.state, State::Running) && self.is_renewing {
+            self.is_renewing = false;
             self.output.method(0, &methods::UpdateSecretOk {}.into());
         }
     }

@@ -854,3 +854,18 @@ fn credentials_are_not_shown() {
     );
     assert!(shown.contains("it expires"));
 }
+
+/// A client has one secret renewed at a time.
+#[test]
+fn a_second_secret_waits_for_the_answer_to_the_first() {
+    let mut rig = Rig::open();
+    for _ in 0..2 {
+        rig.send(0, connection_methods::UpdateSecret::default());
+        assert!(matches!(rig.event(), Event::UpdateSecret { .. }));
+        rig.connection.accept_secret();
+        rig.frames();
+    }
+    rig.send(0, connection_methods::UpdateSecret::default());
+    rig.send(0, connection_methods::UpdateSecret::default());
+    rig.fails(503, connection_methods::UpdateSecret::ID);
+}
