@@ -271,8 +271,8 @@ impl<M> Channel<M> {
     pub fn begin_replies(&mut self, new: NewConsumer) -> Result<ShortString, Failure> {
         let refusal = self.refusal(basic::Consume::ID);
         let why = match &self.reply_consumer {
+            _ if !new.no_ack => "reply consumer cannot acknowledge",
             Some(_) => "reply consumer already set",
-            None if !new.no_ack => "reply consumer cannot acknowledge",
             None => {
                 self.reply_consumer = Some(new.tag.clone());
                 return Ok(new.tag);

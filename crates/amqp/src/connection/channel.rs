@@ -369,7 +369,8 @@ impl Channel {
                 (Request::Cancel(m), pending)
             }
             Method::BasicQos(m) if m.prefetch_size != 0 => {
-                return not_implemented(id, "prefetch_size!=0");
+                let text = format!("prefetch_size!=0 ({})", m.prefetch_size);
+                return not_implemented(id, &text);
             }
             Method::BasicQos(m) => (Request::Qos(m), waits),
             Method::BasicGet(m) => (Request::Get(m), waits),

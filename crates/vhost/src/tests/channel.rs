@@ -534,6 +534,12 @@ fn direct_replies_have_one_consumer() {
         failure.to_string(),
         "PRECONDITION_FAILED - reply consumer already set"
     );
+    let third = channel.check_consumer(&asked("s", false), 0).unwrap();
+    let failure = channel.begin_replies(third).unwrap_err();
+    assert_eq!(
+        failure.to_string(),
+        "PRECONDITION_FAILED - reply consumer cannot acknowledge"
+    );
     assert!(channel.cancel(&tag).is_none());
     assert_eq!(channel.deliver_reply(), None);
 }
