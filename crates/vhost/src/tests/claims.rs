@@ -230,6 +230,8 @@ fn acts_at_once_do_not_disturb_each_other_for(count: u64) {
                     }
                 }
                 1..3 => play.disconnect(chance.below(4)),
+                // What a crash leaves: some of what is under way is appended, some is not.
+                39 => drop(play.rig.recovered()),
                 3..5 if !play.consumers.is_empty() => {
                     play.end_consumer(chance.below(play.consumers.len()));
                 }
