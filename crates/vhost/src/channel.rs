@@ -19,7 +19,7 @@ pub struct ChannelLimits {
     /// Consumers: 1,024. A further one is refused.
     pub consumers_max: usize,
     /// Deliveries without an acknowledgement, whatever the client's prefetch counts are: 1,048,576. Then nothing more is
-    /// delivered.
+    /// delivered, and what is fetched is refused.
     pub unacked_max: usize,
     /// Published messages without a confirm: 65,536. Then the channel [`Channel::is_full`].
     pub unconfirmed_max: usize,
@@ -371,6 +371,23 @@ impl<M> Channel<M> {
         }))
     }
 
+    /// Whether a client may fetch a message, before there is one: what it has not settled is bounded in all.
+    ///
+    /// # Errors
+    /// If it has to acknowledge some first.
+    pub fn check_fetch(&self, get: &basic::Get) -> Result<(), Failure> {
+        let (max, count) = (self.limits.unacked_max, self.unacked.len());
+        match get.no_ack || count < max {
+            true => Ok(()),
+            false => {
+                let text = format!(
+                    "{count} deliveries of the channel are not acknowledged, and {max} are the most"
+                );
+                Err(self.refusal(basic::Get::ID).precondition(text))
+            }
+        }
+    }
+
     /// A message is fetched by `basic.get`, which no prefetch count limits. Gives the tag of the delivery.
     pub fn fetch(&mut self, queue: QueueId, message: M, no_ack: bool) -> u64 {
         if no_ack {
@@ -457,7 +474,8 @@ impl<M> Channel<M> {
         }
     }
 
-    /// A message is published, with its number if the channel has confirms, and is routed to so many queues.
+    /// A message is published, with its number if the channel has confirms, and is routed to so many queues. Addresses of
+    /// direct replies count as queues, which answer once the reply is sent or there is nobody to send it to.
     ///
     /// What is said is to be done before [`Channel::confirms`] is asked for: a message that comes back does so before its confirm.
     pub fn publish(&mut self, number: Option<u64>, queues: usize, mandatory: bool) -> Publishing {

@@ -555,9 +555,18 @@ fn a_channel_is_bounded() {
     let mut channel = Channel::new("/", limits);
     begin(&mut channel, "c", 1, false);
     let tag = short("c");
+    let get = basic::Get::default();
+    assert_eq!(channel.check_fetch(&get), Ok(()));
     assert_eq!(channel.fetch(QueueId(1), 1, false), 1);
     assert_eq!(channel.deliver(&tag, 2), Ok(2));
     assert_eq!(channel.deliver(&tag, 3), Err(3));
+    let failure = channel.check_fetch(&get).unwrap_err();
+    assert_eq!(
+        failure.to_string(),
+        "PRECONDITION_FAILED - 2 deliveries of the channel are not acknowledged, and 2 are the most"
+    );
+    let no_ack = true;
+    assert!(channel.check_fetch(&basic::Get { no_ack, ..get }).is_ok());
     let _ = channel.publish(Some(1), 1, false);
     assert!(!channel.is_full());
     assert_eq!(channel.publish(Some(2), 0, true), Publishing::SendBack);
