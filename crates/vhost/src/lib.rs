@@ -57,6 +57,7 @@ mod refusal;
 mod reservation;
 mod route;
 mod routes;
+mod shrink;
 mod state;
 mod targets;
 mod trie;

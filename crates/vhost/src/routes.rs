@@ -4,6 +4,7 @@ use crate::binding::Binding;
 use crate::exchange::ExchangeKind;
 use crate::headers::{Headers, Pattern};
 use crate::id::Destination;
+use crate::shrink::shrink;
 use crate::targets::Targets;
 use crate::trie::Trie;
 use amqp::Table;
@@ -59,6 +60,7 @@ impl Routes {
                 targets.remove(binding.destination);
                 if targets.is_empty() {
                     keys.remove(&binding.key);
+                    shrink(keys);
                 }
             }
             Self::Fanout(targets) => targets.remove(binding.destination),

@@ -2,6 +2,7 @@
 
 use crate::faults::{Fault, planted};
 use crate::id::Destination;
+use crate::shrink::shrink;
 use crate::targets::Targets;
 use std::collections::HashMap;
 
@@ -49,6 +50,11 @@ impl Node {
             Step::Star => self.star,
             Step::Hash => self.hash,
         }
+    }
+
+    fn children_mut(&mut self) -> impl Iterator<Item = &mut Index> {
+        let others = self.star.iter_mut().chain(&mut self.hash);
+        self.words.values_mut().chain(others)
     }
 
     fn is_needed(&self) -> bool {
@@ -144,19 +150,42 @@ impl Trie {
         // From the end of the key: a node goes when no key ends in it or goes on from it.
         while let Some((parent, step)) = way.pop() {
             if self.nodes[at].is_needed() || planted(Fault::LeftNodes) {
-                return;
+                break;
             }
             self.nodes[at] = Node::default();
             self.free.push(at);
             match step {
                 Step::Word(word) => {
-                    self.nodes[parent].words.remove(word);
+                    let words = &mut self.nodes[parent].words;
+                    words.remove(word);
+                    shrink(words);
                 }
                 Step::Star => self.nodes[parent].star = None,
                 Step::Hash => self.nodes[parent].hash = None,
             }
             at = parent;
         }
+        if self.free.len() > 16 + 2 * self.nodes() {
+            self.compact();
+        }
+    }
+
+    /// Moves the nodes that are in use to the front of a new table, which has room for no others.
+    fn compact(&mut self) {
+        let mut nodes = Vec::with_capacity(self.nodes() + 1);
+        nodes.push(std::mem::take(&mut self.nodes[ROOT]));
+        let mut at = ROOT;
+        while at < nodes.len() {
+            let mut node = std::mem::take(&mut nodes[at]);
+            for child in node.children_mut() {
+                nodes.push(std::mem::take(&mut self.nodes[*child]));
+                *child = nodes.len() - 1;
+            }
+            nodes[at] = node;
+            at += 1;
+        }
+        self.nodes = nodes;
+        self.free = Vec::new();
     }
 
     /// Appends where the bindings lead that match a key; one may come several times.
@@ -226,6 +255,12 @@ impl Trie {
     #[cfg(test)]
     pub fn looked_at(&self) -> usize {
         self.looks.get()
+    }
+
+    /// How many nodes it has memory for.
+    #[cfg(test)]
+    pub fn room(&self) -> usize {
+        self.nodes.capacity()
     }
 
     /// Whether it is as if nothing had ever been bound.

@@ -6,10 +6,11 @@ use crate::binding::Binding;
 use crate::faults::{Fault, with};
 use crate::id::Destination;
 use crate::routes::Routes;
+use crate::shrink::shrink;
 use crate::trie::Trie;
 use crate::*;
 use amqp::{Array, Table, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Whether a key matches a pattern, by trying.
@@ -346,4 +347,26 @@ fn many_keys_to_many_queues_are_not_gathered_one_by_one() {
     );
     let found: BTreeSet<_> = found.into_iter().collect();
     assert_eq!(found.len(), count);
+}
+
+/// What was bound once takes no memory: there may be many exchanges, each of which once had all bindings.
+#[test]
+fn what_is_unbound_gives_its_memory_back() {
+    let mut trie = Trie::default();
+    let mut direct = HashMap::new();
+    let key = |number: usize| format!("{number}.a.*.#.b");
+    for number in 0..5000 {
+        trie.insert(&key(number), queue(number));
+        direct.insert(number, ());
+    }
+    for number in (0..5000).filter(|number| *number != 4321) {
+        trie.remove(&key(number), queue(number));
+        direct.remove(&number);
+        shrink(&mut direct);
+    }
+    assert!(trie.room() < 100, "room for {} nodes", trie.room());
+    assert!(direct.capacity() < 100, "room for {}", direct.capacity());
+    let mut found = Vec::new();
+    trie.route("4321.a.x.y.b", &mut found);
+    assert_eq!(found, [queue(4321)]);
 }
