@@ -31,6 +31,8 @@ pub const CLOSE_WAIT: Duration = Duration::from_secs(10);
 pub const LINGER: Duration = Duration::from_secs(3);
 /// Events that wait for the owner. Beyond, `input` reads nothing.
 pub const EVENTS_MAX: usize = 1024;
+/// Bytes of messages among them: with more, `input` reads nothing either.
+const EVENT_BYTES_MAX: u64 = 16 << 20;
 /// Requests of one channel that wait for an answer. One more ends the connection with 506.
 pub const PENDING_MAX: usize = 1024;
 
@@ -79,6 +81,8 @@ pub struct Connection {
     reader: FrameReader,
     output: Output,
     events: VecDeque<Event>,
+    /// Of the messages in them.
+    event_bytes: u64,
     channels: HashMap<u16, Channel>,
     /// Channels that were opened so far: the incarnation of the last one.
     incarnations: u32,
@@ -113,6 +117,7 @@ impl Connection {
             reader: FrameReader::new(FRAME_MIN),
             output: Output::default(),
             events: VecDeque::new(),
+            event_bytes: 0,
             channels: HashMap::new(),
             incarnations: 0,
             assembly_bytes: 0,
@@ -153,7 +158,11 @@ impl Connection {
 
     /// What is next for the owner.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let event = self.events.pop_front()?;
+        if let Event::Publish(publish) = &event {
+            self.event_bytes -= publish.content.bytes();
+        }
+        Some(event)
     }
 
     /// The next bytes to send.
@@ -240,7 +249,9 @@ impl Connection {
 
     /// Whether the next frame may be looked at.
     fn is_ready(&self) -> bool {
-        let has_room = self.events.len() < EVENTS_MAX && self.output.bytes() < OUTPUT_BYTES_MAX;
+        let has_room = self.events.len() < EVENTS_MAX
+            && self.event_bytes < EVENT_BYTES_MAX
+            && self.output.bytes() < OUTPUT_BYTES_MAX;
         let is_asked = matches!(self.state, State::Authenticating | State::Opening);
         !self.is_deaf() && !is_asked && (has_room || planted(Fault::Endless))
     }

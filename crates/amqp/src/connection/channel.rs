@@ -275,6 +275,7 @@ impl Connection {
             return;
         };
         self.assembly_bytes -= content.bytes();
+        self.event_bytes += content.bytes();
         let number_of_message = match &mut channel.mode {
             Mode::Confirm(published) => {
                 *published += 1;

@@ -75,6 +75,20 @@ fn properties_under_way_are_bounded_with_bodies() {
     rig.fails(506, basic::Publish::ID);
 }
 
+/// Messages that the owner does not take are as bounded as events are.
+#[test]
+fn messages_that_nobody_takes_are_bounded() {
+    let mut rig = Rig::open();
+    let message = published(1, &vec![7; 9 << 20], 1 << 19);
+    let bytes = message.repeat(3);
+    let taken = rig.bytes(&bytes);
+    assert_eq!(taken, 2 * message.len(), "the third is not read");
+    rig.publish();
+    assert_eq!(rig.bytes(&bytes[taken..]), message.len());
+    rig.publish();
+    rig.publish();
+}
+
 /// A body has no more memory than it has bytes, in however many pieces it came.
 #[test]
 fn a_body_takes_no_more_memory_than_its_bytes() {
