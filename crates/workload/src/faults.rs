@@ -11,6 +11,8 @@ faults::faults! {
     WallFromReceipt,
     /// Count an open loop's time from when the message was sent, not from when it was due.
     OmissionIgnored,
+    /// Take a reply that came before for one that is missing.
+    RepeatedReplyIsNew,
     /// Give each message of a producer the same bytes.
     SameBytes,
     /// Go when consumers are ready, whatever producers are.

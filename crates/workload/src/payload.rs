@@ -13,7 +13,7 @@ pub const STAMP_BYTES: usize = 32;
 /// | --- | --- |
 /// | 0..8 | run |
 /// | 8..12 | producer, from 0 |
-/// | 12..16 | attempt: 0, and one more each time that its producer sends it again |
+/// | 12..16 | attempt: 0, and one more each time that its producer sends it again; in a reply which consumer answers |
 /// | 16..24 | sequence, from 0, dense for each producer |
 /// | 24..32 | send time: nanoseconds of the clock that all members have |
 ///
@@ -34,6 +34,16 @@ pub struct Stamp {
 }
 
 impl Stamp {
+    /// That of a reply, in which the attempt says who answers: a consumer where all consumers answer each message, 0
+    /// where one of them does.
+    #[must_use]
+    pub fn of_reply(self, consumer: u32) -> Self {
+        Self {
+            attempt: consumer,
+            ..self
+        }
+    }
+
     /// As bytes.
     pub fn to_bytes(self) -> [u8; STAMP_BYTES] {
         let mut bytes = [0; STAMP_BYTES];

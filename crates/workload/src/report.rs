@@ -2,13 +2,14 @@
 
 use crate::account::{Account, Taken};
 use crate::faults::{Fault, planted};
-use crate::intervals::Intervals;
+use crate::intervals::{Inserted, Intervals};
 use crate::latency::Latency;
 use crate::pace::Schedule;
 use crate::payload::Stamp;
 use crate::plan::Member;
 use crate::window::Window;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A member's figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -79,17 +80,24 @@ pub struct ProducerReport {
     pub confirmed: Intervals,
     /// Sequences that the backend has refused.
     pub refused: u64,
-    /// Replies.
+    /// Replies, each once: to one message, one of each consumer that is to answer it.
     pub replies: u64,
+    /// Replies that had come before, as there are some to a message that was delivered again.
+    pub replies_repeated: u64,
     /// From sending to the reply.
     pub service: Latency,
     /// From when a message was due to the reply, if there is a schedule. It is longer than `service` where the
     /// producer was late, which is what a measurement that waits for its answers omits.
     pub response: Option<Latency>,
+    /// By consumer, to which of the messages its reply came. Nobody reads it but this producer.
+    #[serde(skip)]
+    answered: BTreeMap<u32, Intervals>,
 }
 
 /// The most intervals of confirms: they come nearly in order.
 const CONFIRMED_MAX: usize = 1 << 16;
+/// The most intervals of replies, of each consumer that answers all messages.
+const ANSWERED_MAX: usize = 1 << 12;
 
 impl ProducerReport {
     /// Without a message.
@@ -101,8 +109,10 @@ impl ProducerReport {
             confirmed: Intervals::new(CONFIRMED_MAX),
             refused: 0,
             replies: 0,
+            replies_repeated: 0,
             service: Latency::new(),
             response: schedule.map(|_| Latency::new()),
+            answered: BTreeMap::new(),
         }
     }
 
@@ -122,8 +132,18 @@ impl ProducerReport {
         self.refused += 1;
     }
 
-    /// A reply is there. `go_ns` is when the schedule began.
-    pub fn reply(&mut self, now_ns: u64, stamp: Stamp, schedule: Option<(u64, &Schedule)>) {
+    /// A reply is there, with the stamp of [`Stamp::of_reply`]. `go_ns` is when the schedule began. Returns whether it is
+    /// the first: one that had come before is no other's that is missing, and its time is that of a delivery again.
+    pub fn reply(&mut self, now_ns: u64, stamp: Stamp, schedule: Option<(u64, &Schedule)>) -> bool {
+        let answered = self
+            .answered
+            .entry(stamp.attempt)
+            .or_insert_with(|| Intervals::new(ANSWERED_MAX));
+        let is_new = answered.insert(stamp.sequence) == Inserted::New;
+        if !is_new && !planted(Fault::RepeatedReplyIsNew) {
+            self.replies_repeated += 1;
+            return false;
+        }
         self.replies += 1;
         let service = now_ns.saturating_sub(stamp.sent_ns);
         self.service.record(service);
@@ -134,5 +154,6 @@ impl ProducerReport {
                 false => now_ns.saturating_sub(due_ns),
             });
         }
+        true
     }
 }

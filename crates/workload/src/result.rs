@@ -79,6 +79,10 @@ pub struct RunResult {
     pub message_spread: Option<Spread>,
     /// The longest time in which some consumer, between two messages, got none.
     pub silence_ns: u64,
+    /// Replies, each once.
+    pub replies: u64,
+    /// Replies that had come before, as there are some to a message that was delivered again. No time has them.
+    pub replies_repeated: u64,
     /// Replies that did not come.
     pub unanswered: u64,
     /// From sending to the reply.
@@ -157,6 +161,8 @@ impl RunResult {
                 .map(|report| report.window.silence_ns)
                 .max()
                 .unwrap_or(0),
+            replies,
+            replies_repeated: producers.iter().map(|report| report.replies_repeated).sum(),
             unanswered: match scenario.pattern.has_replies() {
                 true => (sent * copies).saturating_sub(replies),
                 false => 0,

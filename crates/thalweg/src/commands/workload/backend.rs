@@ -4,7 +4,7 @@ use super::native::Native;
 use crate::failure::Failure;
 use bytes::Bytes;
 use std::time::Duration;
-use workload::{Common, Task};
+use workload::{Common, Stamp, Task};
 
 /// A connection to a backend.
 pub trait Backend: Send + Sync {
@@ -38,8 +38,9 @@ pub struct Delivery {
 pub trait Source: Send {
     /// Messages that are there; waits this long for the first.
     fn receive(&mut self, wait: Duration) -> Result<Vec<Delivery>, Failure>;
-    /// Sends a message back to its producer. Waits only for the backend, never for the producer.
-    fn reply(&mut self, producer: u32, message: Bytes) -> Result<(), Failure>;
+    /// Sends a message back to its producer, with this stamp in place of its own. Waits only for the backend, never for
+    /// the producer.
+    fn reply(&mut self, stamp: Stamp, message: Bytes) -> Result<(), Failure>;
     /// Acknowledges the next so many of those that were received.
     fn acknowledge(&mut self, count: usize) -> Result<(), Failure>;
     /// Waits until acknowledgements and replies are stored.

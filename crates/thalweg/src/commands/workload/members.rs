@@ -41,6 +41,10 @@ pub fn consume(
         },
         is_automatic: common.settings.acks == Acks::Automatic,
         has_replies: common.pattern.has_replies(),
+        answers_as: match common.pattern.is_broadcast() {
+            true => index as u32,
+            false => 0,
+        },
         report: ConsumerReport::new(index, Account::new(common.run, common.producers)),
         unacknowledged: 0,
         new: 0,
@@ -62,6 +66,8 @@ struct Consuming<'a> {
     every: usize,
     is_automatic: bool,
     has_replies: bool,
+    /// Who it is in replies.
+    answers_as: u32,
     report: ConsumerReport,
     unacknowledged: usize,
     /// Messages that had not come before.
@@ -88,7 +94,8 @@ impl Consuming<'_> {
                     let taken = self.report.take(now, stamp, delivery.is_flagged);
                     self.new += u64::from(taken == Taken::New);
                     if self.has_replies && taken != Taken::Foreign {
-                        self.source.reply(stamp.producer, delivery.message)?;
+                        let stamp = stamp.of_reply(self.answers_as);
+                        self.source.reply(stamp, delivery.message)?;
                     }
                 }
                 Err(_) => self.report.account.take_damaged(),
@@ -351,8 +358,9 @@ impl Producing<'_> {
             .schedule
             .as_ref()
             .map(|schedule| (self.go_ns, schedule));
-        self.report.reply(now, stamp, schedule);
-        self.pacer.reply(stamp.sequence);
+        if self.report.reply(now, stamp, schedule) {
+            self.pacer.reply(stamp.sequence);
+        }
         Ok(())
     }
 }

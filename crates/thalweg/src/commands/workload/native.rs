@@ -10,7 +10,7 @@
 
 use super::backend::{Backend, Delivery, Outgoing, Settled, Sink, Source};
 use crate::failure::{About, Failure};
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use client::{
     ClientError, Consumer, ConsumerOptions, Definition, Driver, DriverOptions, Durability,
     Endpoint, Event, EventId, PartitionStorage, Producer, ProducerOptions, PushFuture,
@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::Duration;
 use topic::{Retention, SelectorKind, SerializerKind};
-use workload::{Common, Member, Pattern, Replies, Task};
+use workload::{Common, Member, Pattern, Replies, STAMP_BYTES, Stamp, Task};
 
 /// What is kept of acknowledged messages.
 const KEPT_BYTES: u64 = 256 << 20;
@@ -266,11 +266,12 @@ struct Answers {
 }
 
 impl Answers {
-    fn send(&mut self, to: u32, message: Bytes) -> Result<(), Failure> {
+    fn send(&mut self, stamp: Stamp, mut message: Bytes) -> Result<(), Failure> {
+        message.advance(STAMP_BYTES);
         let event = Event {
-            data: vec![message],
+            data: vec![Bytes::copy_from_slice(&stamp.to_bytes()), message],
             partition: Some(match self.replies {
-                Replies::Own => to,
+                Replies::Own => stamp.producer,
                 Replies::None | Replies::Shared => 0,
             }),
             ..Event::default()
@@ -290,9 +291,9 @@ impl Answers {
     }
 }
 
-fn answer(answers: &mut Option<Answers>, to: u32, message: Bytes) -> Result<(), Failure> {
+fn answer(answers: &mut Option<Answers>, stamp: Stamp, message: Bytes) -> Result<(), Failure> {
     match answers {
-        Some(answers) => answers.send(to, message),
+        Some(answers) => answers.send(stamp, message),
         None => Ok(()),
     }
 }
@@ -320,8 +321,8 @@ impl Source for Shared {
         Ok(came)
     }
 
-    fn reply(&mut self, producer: u32, message: Bytes) -> Result<(), Failure> {
-        answer(&mut self.answers, producer, message)
+    fn reply(&mut self, stamp: Stamp, message: Bytes) -> Result<(), Failure> {
+        answer(&mut self.answers, stamp, message)
     }
 
     fn acknowledge(&mut self, count: usize) -> Result<(), Failure> {
@@ -364,8 +365,8 @@ impl Source for Alone {
         Ok(deliveries.collect())
     }
 
-    fn reply(&mut self, producer: u32, message: Bytes) -> Result<(), Failure> {
-        answer(&mut self.answers, producer, message)
+    fn reply(&mut self, stamp: Stamp, message: Bytes) -> Result<(), Failure> {
+        answer(&mut self.answers, stamp, message)
     }
 
     fn acknowledge(&mut self, count: usize) -> Result<(), Failure> {
