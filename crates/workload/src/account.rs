@@ -68,6 +68,9 @@ pub struct Counts {
     pub out_of_order: u64,
     /// Messages that the backend had taken and that did not come.
     pub lost: u64,
+    /// Messages that the backend had taken and that came to nobody whose figures there are, while those of some consumer
+    /// of the shared stream are missing: it may have had them. Then none counts as lost.
+    pub unaccounted: u64,
     /// Messages that were sent and not taken, and did not come.
     pub refused: u64,
     /// Messages of another run.
@@ -89,6 +92,7 @@ impl Counts {
         self.flagged += other.flagged;
         self.out_of_order += other.out_of_order;
         self.lost += other.lost;
+        self.unaccounted += other.unaccounted;
         self.refused += other.refused;
         self.foreign += other.foreign;
         self.damaged += other.damaged;

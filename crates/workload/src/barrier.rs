@@ -24,8 +24,8 @@ pub const READY_MS_MAX: u64 = 120_000;
 /// The most milliseconds until all reports are there.
 pub const REPORTS_MS_MAX: u64 = 60_000;
 
-/// So long nothing may come before a run that was disturbed is over: what was redelivered counts more than once,
-/// so that a count alone does not show the end.
+/// So long nothing may come before a run is over that was disturbed, or in which something was delivered again: that
+/// counts more than once, so that a count alone does not show the end.
 pub const QUIET_MS: u64 = 2_000;
 
 /// What happened.
@@ -39,6 +39,8 @@ pub enum Input {
         consumer: u64,
         /// How many so far.
         messages: u64,
+        /// Deliveries of what had come before, here or elsewhere.
+        repeats: u64,
     },
     /// A producer has sent all.
     Sent {
@@ -175,7 +177,12 @@ impl Barrier {
             Input::Ready(member) => {
                 self.ready.insert(member);
             }
-            Input::Received { consumer, messages } => {
+            Input::Received {
+                consumer,
+                messages,
+                repeats,
+            } => {
+                self.is_disturbed |= repeats > 0 && !planted(Fault::RepeatsAreNews);
                 let before = self.received.insert(consumer, messages);
                 if before != Some(messages) {
                     self.last_ms = now_ms;

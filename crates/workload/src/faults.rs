@@ -13,6 +13,10 @@ faults::faults! {
     OmissionIgnored,
     /// Take a reply that came before for one that is missing.
     RepeatedReplyIsNew,
+    /// Count as lost what a consumer that nobody has heard of may have had.
+    SilentHadNothing,
+    /// Do not wait for what is delivered again.
+    RepeatsAreNews,
     /// Give each message of a producer the same bytes.
     SameBytes,
     /// Go when consumers are ready, whatever producers are.

@@ -47,6 +47,8 @@ pub enum FromProcess {
         consumer: u64,
         /// So many.
         messages: u64,
+        /// Deliveries of what had come before, here or, as the backend says, elsewhere.
+        repeats: u64,
     },
     /// A producer has sent all, and has the answers that it waits for.
     Sent {
@@ -63,6 +65,8 @@ pub enum FromProcess {
         member: Member,
         /// Why.
         why: String,
+        /// Its figures until then.
+        report: Option<Report>,
     },
 }
 

@@ -7,6 +7,7 @@ use crate::faults::{Fault, planted};
 use crate::latency::{Latency, Percentiles};
 use crate::pace::{Loop, Rate};
 use crate::pattern::Pattern;
+use crate::plan::Member;
 use crate::report::{ConsumerReport, ProducerReport, Report};
 use crate::scenario::{Backend, Run, Scenario};
 use crate::settings::Settings;
@@ -59,7 +60,7 @@ pub struct RunResult {
     pub settings: Settings,
     /// What was done on purpose.
     pub faults: Vec<String>,
-    /// Whose figures are not in it, and why.
+    /// Who did not last until the end, and why. Of those who could still report, the figures until then count.
     pub missing: Vec<String>,
     /// Messages sent, each once.
     pub sent: u64,
@@ -97,7 +98,7 @@ pub struct RunResult {
 pub const FORMAT: u64 = 1;
 
 impl RunResult {
-    /// From the reports of all members but those who are missing, in any order.
+    /// From the reports of all members, in any order. Of those who are missing there may be some too.
     pub fn new(
         scenario: &Scenario,
         run: Run,
@@ -107,7 +108,10 @@ impl RunResult {
     ) -> Self {
         let consumers = sorted(reports, consumer_of, |report| report.consumer);
         let producers = sorted(reports, producer_of, |report| report.producer);
-        let received = received(scenario.pattern, &consumers, &producers);
+        let mut received = received(scenario.pattern, &consumers, &producers);
+        if !scenario.pattern.is_broadcast() && is_unknown(missing, &consumers) {
+            received.unaccounted = std::mem::take(&mut received.lost);
+        }
         let sent: u64 = producers.iter().map(|report| report.sent).sum();
         let copies = scenario.pattern.copies(run.consumers);
         let replies: u64 = producers.iter().map(|report| report.replies).sum();
@@ -210,6 +214,14 @@ fn sorted<T>(
     let mut found: Vec<&T> = reports.iter().filter_map(of_role).collect();
     found.sort_by_key(|report| number(report));
     found
+}
+
+/// Whether nobody knows what some consumer had.
+fn is_unknown(missing: &[Absent], consumers: &[&ConsumerReport]) -> bool {
+    let is_there = |index: u64| consumers.iter().any(|report| report.consumer == index);
+    let is_silent =
+        |one: &Absent| matches!(one.member, Member::Consumer(index) if !is_there(index));
+    missing.iter().any(is_silent) && !planted(Fault::SilentHadNothing)
 }
 
 /// What came to all consumers.

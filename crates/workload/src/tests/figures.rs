@@ -181,6 +181,7 @@ impl History {
             resent: sendings.len() as u64 - distinct.len() as u64,
             out_of_order,
             lost,
+            unaccounted: 0,
             refused: not_come().count() as u64 - lost,
             foreign: self.foreign * consumers.len() as u64,
             damaged: self.damaged * consumers.len() as u64,
@@ -478,4 +479,50 @@ fn repetitions_have_the_mean_of_their_rates() {
     }
     assert!(near(slower.overhead(&summary), Some(2.0)));
     assert_eq!(Summary::of(&[]).overhead(&summary), None);
+}
+
+/// Consumer 1 took half of what the shared stream had, and is gone. Whether its report has arrived decides what is known.
+fn result_without(consumer_reports: bool) -> RunResult {
+    let text = "workload = 'dstream'\npattern = 'work sharing'\nconsumers = 2\nmessages = 256\n";
+    let scenario = scenario(text);
+    let mut producer = ProducerReport::new(0, None);
+    let mut consumers = [0, 1].map(|index| ConsumerReport::new(index, Account::new(RUN, 2)));
+    for sequence in 0..128 {
+        let stamp = Stamp {
+            run: RUN,
+            producer: 0,
+            attempt: 0,
+            sequence,
+            sent_ns: 5,
+        };
+        producer.send(stamp);
+        producer.confirm(sequence);
+        if sequence != 7 {
+            consumers[(sequence / 64) as usize].take(6, stamp, false);
+        }
+    }
+    let [first, second] = consumers.map(Report::Consumer);
+    let mut reports = vec![Report::Producer(Box::new(producer)), first];
+    if consumer_reports {
+        reports.push(second);
+    }
+    let missing = [Absent {
+        member: Member::Consumer(1),
+        why: "its process has ended".to_owned(),
+    }];
+    RunResult::new(&scenario, scenario.runs()[0], &reports, &missing, None)
+}
+
+#[test]
+fn what_a_silent_consumer_had_does_not_count_as_lost() {
+    let counts = |is_there| {
+        let received = result_without(is_there).received;
+        (received.lost, received.unaccounted)
+    };
+    assert_eq!(counts(true), (1, 0));
+    assert_eq!(counts(false), (0, 65));
+    assert_ne!(
+        faults::with(Fault::SilentHadNothing, || counts(false)),
+        (0, 65)
+    );
 }

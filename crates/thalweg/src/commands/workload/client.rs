@@ -1,7 +1,7 @@
 //! A process of a run: it takes its work from standard input, and reports on standard output.
 
 use super::backend;
-use super::members::{consume, produce};
+use super::members::{Ended, consume, produce};
 use crate::failure::{About, Code, Failure};
 use clap::Args;
 use rustix::time::{ClockId, clock_gettime};
@@ -144,7 +144,11 @@ fn work(line: &Line, assignment: &Assignment) -> Result<(), Failure> {
     let connected = match assignment.tasks.first().map(all) {
         Some((member, Err(failure))) => {
             let why = failure.to_string();
-            return line.say(&FromProcess::Failed { member, why });
+            return line.say(&FromProcess::Failed {
+                member,
+                why,
+                report: None,
+            });
         }
         Some((_, Ok(backend))) => backend,
         None => return Ok(()),
@@ -159,12 +163,15 @@ fn work(line: &Line, assignment: &Assignment) -> Result<(), Failure> {
             Member::Consumer(_) => consume(line, common, task, &*connected, &payload),
             Member::Producer(_) => produce(line, common, task, &*connected, &payload),
         };
-        match done {
-            Ok(()) => Ok(()),
-            Err(failure) => line.say(&FromProcess::Failed {
+        let Ended { report, failure } = done;
+        match (failure, report) {
+            (Some(failure), report) => line.say(&FromProcess::Failed {
                 member,
                 why: failure.to_string(),
+                report,
             }),
+            (None, Some(report)) => line.say(&FromProcess::Report(report)),
+            (None, None) => Ok(()),
         }
     };
     let results = std::thread::scope(|scope| {

@@ -19,6 +19,21 @@ const SAY: Duration = Duration::from_millis(50);
 /// Replies that came and that their producer has not counted.
 const UNCOUNTED_MAX: usize = 1 << 16;
 
+/// How a member has ended: with its figures, and with what it failed with. What it had until then is known.
+pub struct Ended {
+    pub report: Option<Report>,
+    pub failure: Option<Failure>,
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Self {
+        Self {
+            report: None,
+            failure: Some(failure),
+        }
+    }
+}
+
 /// Consumes until the runner says that all is over.
 pub fn consume(
     line: &Line,
@@ -26,11 +41,14 @@ pub fn consume(
     task: &Task,
     backend: &dyn Backend,
     payload: &Payload,
-) -> Result<(), Failure> {
+) -> Ended {
     let Member::Consumer(index) = task.member else {
         unreachable!("a consumer's task");
     };
-    let source = backend.source(task)?;
+    let source = match backend.source(task) {
+        Ok(source) => source,
+        Err(failure) => return failure.into(),
+    };
     let mut consumer = Consuming {
         source,
         line,
@@ -48,15 +66,15 @@ pub fn consume(
         report: ConsumerReport::new(index, Account::new(common.run, common.producers)),
         unacknowledged: 0,
         new: 0,
+        repeats: 0,
         said: (0, Instant::now()),
         skips: planted("skip", task.member),
     };
-    line.say(&FromProcess::Ready(task.member))?;
-    while !line.orders().is_over {
-        consumer.turn(payload)?;
+    let failure = consumer.run(task.member, payload).err();
+    Ended {
+        report: Some(Report::Consumer(consumer.report)),
+        failure,
     }
-    consumer.source.finish()?;
-    line.say(&FromProcess::Report(Report::Consumer(consumer.report)))
 }
 
 struct Consuming<'a> {
@@ -72,13 +90,23 @@ struct Consuming<'a> {
     unacknowledged: usize,
     /// Messages that had not come before.
     new: u64,
-    /// How many of them the runner knows of, and since when.
+    /// Deliveries of what had come before, here or elsewhere.
+    repeats: u64,
+    /// How many new ones the runner knows of, and since when.
     said: (u64, Instant),
     /// Whether it leaves one message out: planted by a test.
     skips: bool,
 }
 
 impl Consuming<'_> {
+    fn run(&mut self, member: Member, payload: &Payload) -> Result<(), Failure> {
+        self.line.say(&FromProcess::Ready(member))?;
+        while !self.line.orders().is_over {
+            self.turn(payload)?;
+        }
+        self.source.finish()
+    }
+
     fn turn(&mut self, payload: &Payload) -> Result<(), Failure> {
         let deliveries = self.source.receive(LOOK)?;
         let is_idle = deliveries.is_empty();
@@ -93,6 +121,7 @@ impl Consuming<'_> {
                 Ok(stamp) => {
                     let taken = self.report.take(now, stamp, delivery.is_flagged);
                     self.new += u64::from(taken == Taken::New);
+                    self.repeats += u64::from(taken != Taken::New || delivery.is_flagged);
                     if self.has_replies && taken != Taken::Foreign {
                         let stamp = stamp.of_reply(self.answers_as);
                         self.source.reply(stamp, delivery.message)?;
@@ -114,6 +143,7 @@ impl Consuming<'_> {
             self.line.say(&FromProcess::Received {
                 consumer: self.index,
                 messages: self.new,
+                repeats: self.repeats,
             })?;
         }
         Ok(())
@@ -136,18 +166,20 @@ pub fn produce(
     task: &Task,
     backend: &dyn Backend,
     payload: &Payload,
-) -> Result<(), Failure> {
+) -> Ended {
     let Member::Producer(index) = task.member else {
         unreachable!("a producer's task");
     };
     let pacer = Pacer::new(task, common.pattern, common.consumers);
     let pacer = pacer.expect("a producer has a pace");
-    let Outgoing { sink, replies } = backend.sink(task)?;
+    let Outgoing { sink, replies } = match backend.sink(task) {
+        Ok(outgoing) => outgoing,
+        Err(failure) => return failure.into(),
+    };
     let schedule = match task.pace {
         Some(Pace::Due(schedule)) => Some(schedule),
         _ => None,
     };
-    line.say(&FromProcess::Ready(task.member))?;
     let is_ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let listener = Listener {
@@ -157,11 +189,16 @@ pub fn produce(
             payload,
             is_ended: &is_ended,
         };
-        let replies = replies
-            .map(|source| listener.start(scope, source))
-            .transpose()?;
+        let replies = match replies.map(|source| listener.start(scope, source)) {
+            Some(Err(failure)) => return failure.into(),
+            Some(Ok(replies)) => Some(replies),
+            None => None,
+        };
+        if let Err(failure) = line.say(&FromProcess::Ready(task.member)) {
+            return failure.into();
+        }
         let orders = line.wait_for_go();
-        let producer = Producing {
+        let mut producer = Producing {
             line,
             payload,
             common,
@@ -173,10 +210,13 @@ pub fn produce(
             report: ProducerReport::new(index, schedule.as_ref()),
             schedule,
         };
-        let done = producer.run();
+        let failure = producer.run().err();
         // Relaxed: the thread ends a look later or sooner.
         is_ended.store(true, Ordering::Relaxed);
-        done
+        Ended {
+            report: Some(Report::Producer(Box::new(producer.report))),
+            failure,
+        }
     })
 }
 
@@ -246,7 +286,7 @@ struct Producing<'a> {
 }
 
 impl Producing<'_> {
-    fn run(mut self) -> Result<(), Failure> {
+    fn run(&mut self) -> Result<(), Failure> {
         loop {
             let orders = self.line.orders();
             if orders.is_over {
@@ -277,9 +317,7 @@ impl Producing<'_> {
             })?;
         }
         self.line.wait_for_end();
-        self.look(Duration::ZERO)?;
-        let report = Report::Producer(Box::new(self.report));
-        self.line.say(&FromProcess::Report(report))
+        self.look(Duration::ZERO)
     }
 
     fn since_go(&self) -> u64 {

@@ -18,6 +18,10 @@ pub fn findings(result: &RunResult, wanted: Option<u64>) -> Vec<String> {
         }
     };
     say(counts.lost, "messages were taken and did not come");
+    say(
+        counts.unaccounted,
+        "messages were taken and came to nobody whose figures there are: somebody who is missing may have had them",
+    );
     say(counts.refused, "messages were not taken and did not come");
     say(
         counts.duplicates,
@@ -30,6 +34,10 @@ pub fn findings(result: &RunResult, wanted: Option<u64>) -> Vec<String> {
     say(counts.damaged, "messages are not as they were sent");
     say(counts.foreign, "messages are of another run");
     say(result.unanswered, "replies did not come");
+    say(
+        counts.assumed,
+        "messages are assumed to have come, for there were too many gaps: losses and repeats may be more",
+    );
     if let Some(wanted) = wanted
         && result.sent < wanted
     {

@@ -109,9 +109,17 @@ impl<'a> Running<'a> {
         let input = match what {
             FromProcess::Hello { .. } => Input::Tick,
             FromProcess::Ready(member) => Input::Ready(member),
-            FromProcess::Received { consumer, messages } => {
+            FromProcess::Received {
+                consumer,
+                messages,
+                repeats,
+            } => {
                 self.show(consumer, messages);
-                Input::Received { consumer, messages }
+                Input::Received {
+                    consumer,
+                    messages,
+                    repeats,
+                }
             }
             FromProcess::Sent { producer, messages } => Input::Sent { producer, messages },
             FromProcess::Report(report) => {
@@ -122,7 +130,16 @@ impl<'a> Running<'a> {
                 self.reports.push(report);
                 Input::Reported(member)
             }
-            FromProcess::Failed { member, why } => Input::Failed(member, why),
+            FromProcess::Failed {
+                member,
+                why,
+                report,
+            } => {
+                let reports = report.into_iter();
+                self.reports
+                    .extend(reports.filter(|report| report.member() == member));
+                Input::Failed(member, why)
+            }
         };
         self.take(input)
     }
