@@ -647,6 +647,12 @@ impl Driver {
         session.map_or(0, |session| session.mailbox.liveness.stripe_count())
     }
 
+    /// Where the server was reached last, as `tcp://host:port`; empty if it never was.
+    pub fn address(&self) -> String {
+        let session = self.inner.slot.get();
+        session.map_or_else(String::new, |session| session.mailbox.liveness.address())
+    }
+
     /// Who the server is and when it was last heard of, in words.
     pub fn liveness(&self) -> String {
         match self.inner.slot.get() {
