@@ -6,8 +6,10 @@ use crate::notify::Notifier;
 use crate::output::{self, Output};
 use crate::settings::SettingsArgs;
 use clap::{Args, ValueEnum};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde_json::json;
 use server::{Config, Finding, LevelFilter, LogRecord, Server, ServerLog, Verdict};
+use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -27,6 +29,9 @@ pub struct ServeArgs {
     /// that a server has the directory.
     #[arg(long)]
     check: bool,
+    /// End when this process has ended, which started it
+    #[arg(long, hide = true, value_name = "PID")]
+    end_with: Option<u32>,
     /// Print the line that tells that it is ready, or what --check finds, as JSON
     #[arg(long)]
     json: bool,
@@ -102,6 +107,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     // Before the start, so that from the group file on, and all the more from the line that
     // tells that it is ready, no signal ends the server without a drain.
     let signals = DrainOnSignal::install()?;
+    args.end_with.map_or(Ok(()), end_with)?;
     let write: fn(&LogRecord) = match args.log_format {
         LogFormat::Text => |record: &LogRecord| output::report(&record.to_string()),
         LogFormat::Json => output::log_json,
@@ -134,6 +140,19 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     );
     server.wait().about(&directory)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Drains the server when the process that started it ends, however it does.
+fn end_with(parent: u32) -> Result<(), Failure> {
+    const SUBJECT: &str = "the end of who started it";
+    set_parent_process_death_signal(Some(Signal::TERM))
+        .map_err(io::Error::from)
+        .about(SUBJECT)?;
+    // It may have ended before this was asked for.
+    match getppid() {
+        Some(now) if now.as_raw_nonzero().get() as u32 == parent => Ok(()),
+        _ => Err(Failure::new(Code::Failure, SUBJECT, "it has ended")),
+    }
 }
 
 /// Prints what a start would meet, and gives the code that it would fail with.

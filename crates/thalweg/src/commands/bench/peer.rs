@@ -10,9 +10,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How clients and server reach each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -128,6 +128,10 @@ fn move_to(core: usize) -> io::Result<()> {
 }
 
 const SUBJECT: &str = "the server";
+/// How long a server may take to end, which drains for 30 s at most.
+const END: Duration = Duration::from_secs(60);
+/// How often it is looked whether it has.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// The server that is measured.
 pub enum Server {
@@ -245,6 +249,7 @@ impl ServerProcess {
             .arg(&group_file);
         command
             .args(["--listen", &listen, "--no-unix-socket"])
+            .args(["--end-with", &std::process::id().to_string()])
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
         let mut child = cores.spawn_server(&mut command).about(SUBJECT)?;
@@ -274,13 +279,32 @@ impl ServerProcess {
         std::fs::write(&self.group_file, group.to_json()).about(SUBJECT)
     }
 
-    /// Ends it cleanly.
+    /// How it has ended, if it has.
+    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+
+    /// Its number in the operating system.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it cleanly, or, if it does not end, by force.
     pub fn stop(mut self) -> Result<(), Failure> {
         let pid = Pid::from_child(&self.child);
         rustix::process::kill_process(pid, Signal::TERM)
             .map_err(io::Error::from)
             .about(SUBJECT)?;
-        self.child.wait().about(SUBJECT).map(|_| ())
+        let until = Instant::now() + END;
+        while self.child.try_wait().about(SUBJECT)?.is_none() {
+            if Instant::now() >= until {
+                let seconds = END.as_secs();
+                let what = format!("did not end within {seconds} s after SIGTERM, and was killed");
+                return Err(Failure::new(Code::Failure, SUBJECT, what));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
     }
 }
 
