@@ -4,8 +4,10 @@ use crate::rig;
 
 use rig::{Rig, signal, wait};
 use serde_json::Value;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
 /// A scenario of few small messages.
 fn scenario(rig: &Rig, pattern: &str, more: &str) -> String {
@@ -181,4 +183,213 @@ fn what_cannot_be_run_is_refused_with_what_there_is() {
     let file = scenario(&rig, "work sharing", "messages = 100");
     let ran = rig.run(&["workload", "run", &file]).exits(2);
     assert!(ran.stderr.contains("--serve"), "{}", ran.stderr);
+}
+
+/// Starts a run that lasts until it is ended, and waits until so many processes are there.
+fn lasting_run(rig: &Rig, temporary: &Path, more: &[&str], fault: &str, count: usize) -> Child {
+    std::fs::create_dir(temporary).unwrap();
+    let file = scenario(rig, "work sharing", "seconds = 600");
+    let mut child = rig
+        .thalweg(&[&["workload", "run", "--serve", &file], more].concat())
+        .env("TMPDIR", temporary)
+        .env("THALWEG_WORKLOAD_FAULT", fault)
+        // As a shell starts it: Ctrl-C reaches its group.
+        .process_group(0)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while processes_of(temporary).len() < count {
+        assert!(child.try_wait().unwrap().is_none());
+        std::thread::yield_now();
+    }
+    child
+}
+
+fn errors(child: &mut Child) -> String {
+    let mut text = String::new();
+    let mut stderr = child.stderr.take().unwrap();
+    stderr.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// Ctrl-C reaches the server and the clients too, which are gone when topics could be removed.
+#[test]
+fn an_interrupt_of_all_processes_waits_for_none_that_has_gone() {
+    let rig = Rig::default();
+    let temporary = rig.path("temporary");
+    let mut child = lasting_run(&rig, &temporary, &[], "", 6);
+    rustix::process::kill_process_group(
+        rustix::process::Pid::from_child(&child),
+        rustix::process::Signal::INT,
+    )
+    .unwrap();
+    assert_eq!(wait(&mut child).code(), Some(1));
+    assert!(errors(&mut child).ends_with("thalweg: the run: was ended by a signal\n"));
+    assert_eq!(processes_of(&temporary), Vec::<String>::new());
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
+}
+
+/// Its assignment is longer than a pipe holds.
+#[cfg(debug_assertions)]
+#[test]
+fn a_client_that_does_not_read_holds_no_interrupt_up() {
+    let rig = Rig::default();
+    let temporary = rig.path("temporary");
+    let more = ["--pack", "1000", "--consumers", "1000"];
+    let mut child = lasting_run(&rig, &temporary, &more, "deaf", 3);
+    signal(child.id(), rustix::process::Signal::INT);
+    assert_eq!(wait(&mut child).code(), Some(1));
+    assert_eq!(processes_of(&temporary), Vec::<String>::new());
+}
+
+#[test]
+fn a_command_that_is_killed_leaves_no_process() {
+    let rig = Rig::default();
+    let temporary = rig.path("temporary");
+    let mut child = lasting_run(&rig, &temporary, &[], "", 6);
+    signal(child.id(), rustix::process::Signal::KILL);
+    wait(&mut child);
+    while !processes_of(&temporary).is_empty() {
+        std::thread::yield_now();
+    }
+}
+
+/// The process whose command line has this word.
+fn process_with(temporary: &Path, word: &str) -> u32 {
+    let mut processes = processes_of(temporary).into_iter();
+    let found = processes.find(|process| {
+        let line = std::fs::read(format!("{process}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0)
+            .any(|one| one == word.as_bytes())
+    });
+    let path = found.expect("it runs");
+    path.trim_start_matches("/proc/").parse().unwrap()
+}
+
+#[test]
+fn a_server_that_ends_is_named_and_its_run_ends() {
+    let rig = Rig::default();
+    let temporary = rig.path("temporary");
+    let more = ["--json", "out.json"];
+    let mut child = lasting_run(&rig, &temporary, &more, "", 6);
+    signal(
+        process_with(&temporary, "serve"),
+        rustix::process::Signal::KILL,
+    );
+    assert_eq!(wait(&mut child).code(), Some(1));
+    let text = errors(&mut child);
+    assert!(
+        text.contains("the server: has ended by itself: signal: 9"),
+        "{text}"
+    );
+    assert_eq!(processes_of(&temporary), Vec::<String>::new());
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_said_before_anything_is_run() {
+    let rig = Rig::default();
+    let file = scenario(&rig, "work sharing", "messages = 100");
+    let args = [
+        "workload",
+        "run",
+        "--serve",
+        &file,
+        "--json",
+        "none/out.json",
+    ];
+    let ran = rig.run(&args).exits(1);
+    assert!(
+        ran.stderr.starts_with("thalweg: none/out.json: "),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(ran.stdout, "");
+    // What was measured is shown although the file is full.
+    let args = ["workload", "run", "--serve", &file, "--json", "/dev/full"];
+    let ran = rig.run(&args).exits(1);
+    assert!(ran.stdout.contains("nothing"), "{}", ran.stdout);
+    assert!(
+        ran.stderr.contains("thalweg: /dev/full: "),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn results_say_what_they_are_compared_by() {
+    let rig = Rig::default();
+    let file = scenario(&rig, "work sharing", "messages = 100\nseed = 7");
+    rig.run(&[&RUN[..], &[&file]].concat()).ok();
+    let document = results(&rig);
+    assert!(
+        document["made_by"]
+            .as_str()
+            .unwrap()
+            .starts_with("thalweg ")
+    );
+    assert!(document["host"]["cores"].as_u64().unwrap() > 0);
+    assert_eq!(document["scenario"]["seed"], 7);
+    let result = &document["runs"][0]["result"];
+    assert_eq!(
+        (&result["seed"], &result["wanted"]),
+        (&7.into(), &100.into())
+    );
+    assert_eq!(result["transport"], "tcp");
+    assert_eq!(result["tls"], false);
+    let cpu = &result["cpu_seconds_per_gigabyte"];
+    assert!(cpu["server"].as_f64().is_some(), "{cpu}");
+    assert!(cpu["clients"].as_f64().unwrap() > 0.0, "{cpu}");
+}
+
+#[test]
+fn a_measured_rate_is_one_of_the_loop_and_of_one_run() {
+    let rig = Rig::default();
+    let share = scenario(
+        &rig,
+        "work sharing",
+        "messages = 100\nloop = { share = 0.5 }",
+    );
+    let text = std::fs::read_to_string(rig.path(&share)).unwrap();
+    std::fs::write(rig.path(&share), text.replace("rate = \"unlimited\"\n", "")).unwrap();
+    for (measured, more) in [("0", "1"), ("nan", "1"), ("inf", "1"), ("10", "1,2")] {
+        let args = [
+            "workload",
+            "plan",
+            &share,
+            "--measured",
+            measured,
+            "--consumers",
+            more,
+        ];
+        let ran = rig.run(&args).exits(2);
+        assert!(
+            ran.stderr.starts_with("thalweg: --measured: "),
+            "{}",
+            ran.stderr
+        );
+    }
+    let open = scenario(&rig, "work sharing", "messages = 100");
+    let ran = rig
+        .run(&["workload", "plan", &open, "--measured", "10"])
+        .exits(2);
+    assert!(ran.stderr.contains("has no effect"), "{}", ran.stderr);
+}
+
+/// What a result calls encrypted is.
+#[test]
+fn encryption_that_is_not_there_is_refused() {
+    let rig = Rig::default();
+    let server = rig.serve(&[
+        "--listen",
+        "tcp://127.0.0.1:0",
+        "--group-file",
+        "thalweg.json",
+    ]);
+    let file = scenario(&rig, "work sharing", "messages = 100\ntls = \"yes\"");
+    let args = ["workload", "run", &file, "--url", "thalweg.json"];
+    let ran = rig.run(&args).exits(2);
+    assert!(ran.stderr.contains("tls://"), "{}", ran.stderr);
+    drop(server);
 }

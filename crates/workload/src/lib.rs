@@ -53,7 +53,7 @@ pub use payload::{Damaged, Payload, STAMP_BYTES, Stamp};
 pub use plan::{Assignment, Common, Member, Pace, Plan, PlanError, Replies, Task};
 pub use published::{Files, Ignored, Published};
 pub use report::{ConsumerReport, ProducerReport, Report};
-pub use result::{Cpu, FORMAT, RunResult};
+pub use result::{Cpu, FORMAT, Observed, RunResult};
 pub use scenario::{
     Amount, Backend, MEMBERS_MAX, MESSAGES_MAX, Producers, Run, Scenario, UpTo, Url,
 };

@@ -57,6 +57,8 @@ pub enum FromProcess {
         /// Messages that the backend has taken.
         messages: u64,
     },
+    /// What the process has used of processors since go, user and system, in nanoseconds: before any report.
+    Used(u64),
     /// A member's figures.
     Report(Report),
     /// A member cannot go on.

@@ -1,6 +1,5 @@
 //! Which process does what in a run.
 
-use crate::faults::{Fault, planted};
 use crate::pace::{Loop, Rate, Schedule, Share};
 use crate::pattern::Pattern;
 use crate::scenario::{Amount, Backend, Run, Scenario, Url};
@@ -231,19 +230,10 @@ fn producer(
         queue: queue(common, index, common.producers),
         messages: scenario
             .messages_of(common.consumers)
-            .map(|messages| messages_each(scenario, messages, index, common.producers)),
+            .map(|messages| scenario.messages_each(messages, index, common.producers)),
         pace: Some(pace(scenario, index, common.producers, measured)?),
         replies: replies(common.pattern),
     })
-}
-
-/// What one of `count` producers sends of `messages`.
-fn messages_each(scenario: &Scenario, messages: u64, index: u64, count: u64) -> u64 {
-    let each = messages / count;
-    match scenario.rate {
-        Rate::Published if !planted(Fault::SendRemainder) => each - each % scenario.least_each(),
-        _ => each + u64::from(index < messages % count),
-    }
 }
 
 /// The window of a producer that nobody confirms anything to.

@@ -9,22 +9,35 @@ use crate::pace::{Loop, Rate};
 use crate::pattern::Pattern;
 use crate::plan::Member;
 use crate::report::{ConsumerReport, ProducerReport, Report};
-use crate::scenario::{Backend, Run, Scenario};
+use crate::scenario::{Amount, Backend, Run, Scenario};
 use crate::settings::Settings;
 use crate::shape::Shape;
 use crate::window::{Spread, Throughput, per_second};
 use serde::{Deserialize, Serialize};
 
-/// CPU seconds, which the runner reads from the operating system.
+/// CPU seconds from go to the end, user and system.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cpu {
-    /// The server's.
-    pub server: f64,
-    /// All proxies'.
-    pub proxies: f64,
-    /// All producers' and consumers'.
-    pub clients: f64,
+    /// The server's, if the runner started it.
+    pub server: Option<f64>,
+    /// All proxies', if there are any.
+    pub proxies: Option<f64>,
+    /// All producers' and consumers', if all have said so.
+    pub clients: Option<f64>,
+}
+
+/// What the runner knows of a run beside its members' reports.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Observed {
+    /// The run's number.
+    pub number: u64,
+    /// How the server was reached: the scheme of its address.
+    pub transport: String,
+    /// The rate of which the loop is a share.
+    pub measured: Option<f64>,
+    /// CPU seconds, of which are known.
+    pub cpu: Option<Cpu>,
 }
 
 /// The result of a run. `docs` of a field say how it is computed; the JSON has the same names.
@@ -37,6 +50,8 @@ pub struct RunResult {
     pub name: String,
     /// Who carried messages.
     pub backend: Backend,
+    /// How the server was reached: the scheme of its address, as in `tcp`.
+    pub transport: String,
     /// Whether connections were encrypted.
     pub tls: bool,
     /// What stood between.
@@ -51,11 +66,23 @@ pub struct RunResult {
     pub consumers: u64,
     /// Which repetition, from 0.
     pub repetition: u64,
+    /// Its number, which stamps and names of topics have.
+    pub number: u64,
+    /// What the bytes of messages are made from.
+    pub seed: u64,
+    /// Clients of a process.
+    pub pack: u64,
+    /// Messages that producers were to send, if they were counted.
+    pub wanted: Option<u64>,
+    /// How long they were to send, if not.
+    pub seconds: Option<u64>,
     /// How fast producers might be.
     pub rate: Rate,
     /// What they waited for.
     #[serde(rename = "loop")]
     pub pacing: Loop,
+    /// Messages a second of the open loop of which the loop is a share.
+    pub measured: Option<f64>,
     /// What the backend was asked for.
     pub settings: Settings,
     /// What was done on purpose.
@@ -104,7 +131,7 @@ impl RunResult {
         run: Run,
         reports: &[Report],
         missing: &[Absent],
-        cpu: Option<Cpu>,
+        observed: Observed,
     ) -> Self {
         let consumers = sorted(reports, consumer_of, |report| report.consumer);
         let producers = sorted(reports, producer_of, |report| report.producer);
@@ -131,15 +158,25 @@ impl RunResult {
             format: FORMAT,
             name: scenario.name.clone(),
             backend: scenario.backend,
-            tls: scenario.tls,
+            tls: scenario.tls || ["tls", "amqps", "rediss"].contains(&observed.transport.as_str()),
+            transport: observed.transport,
             architecture: scenario.architecture,
             pattern: scenario.pattern,
             workload: scenario.shape.clone(),
             producers: run.producers,
             consumers: run.consumers,
             repetition: run.repetition,
+            number: observed.number,
+            seed: scenario.seed,
+            pack: scenario.pack,
+            wanted: scenario.wanted(run),
+            seconds: match scenario.amount {
+                Amount::Seconds(seconds) => Some(seconds),
+                Amount::Messages(_) => None,
+            },
             rate: scenario.rate,
             pacing: scenario.pacing,
+            measured: observed.measured,
             settings: scenario.settings,
             faults: scenario
                 .disruptions
@@ -176,10 +213,10 @@ impl RunResult {
                 .iter()
                 .filter_map(|report| report.response.as_ref()))
             .percentiles(),
-            cpu_seconds_per_gigabyte: cpu.filter(|_| gigabytes > 0.0).map(|cpu| Cpu {
-                server: cpu.server / gigabytes,
-                proxies: cpu.proxies / gigabytes,
-                clients: cpu.clients / gigabytes,
+            cpu_seconds_per_gigabyte: observed.cpu.filter(|_| gigabytes > 0.0).map(|cpu| Cpu {
+                server: cpu.server.map(|seconds| seconds / gigabytes),
+                proxies: cpu.proxies.map(|seconds| seconds / gigabytes),
+                clients: cpu.clients.map(|seconds| seconds / gigabytes),
             }),
             received,
         }

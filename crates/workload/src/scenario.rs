@@ -3,6 +3,7 @@
 use crate::architecture::Architecture;
 use crate::disruption::{self, Disruption, Target};
 use crate::document::{Fields, ScenarioError, Text, number_of};
+use crate::faults::{Fault, planted};
 use crate::pace::{Loop, Rate};
 use crate::pattern::Pattern;
 use crate::settings::{Confirms, Settings, queue_of};
@@ -337,6 +338,22 @@ impl Scenario {
         };
         let count = counts.iter().find(|count| consumers <= count.consumers);
         count.map(|count| count.messages)
+    }
+
+    /// What one of `count` producers sends of `messages`.
+    pub(crate) fn messages_each(&self, messages: u64, index: u64, count: u64) -> u64 {
+        let each = messages / count;
+        match self.rate {
+            Rate::Published if !planted(Fault::SendRemainder) => each - each % self.least_each(),
+            _ => each + u64::from(index < messages % count),
+        }
+    }
+
+    /// The messages that producers of a run send in all, if they are counted: without what is below whole batches.
+    pub fn wanted(&self, run: Run) -> Option<u64> {
+        let messages = self.messages_of(run.consumers)?;
+        let each = |producer| self.messages_each(messages, producer, run.producers);
+        Some((0..run.producers).map(each).sum())
     }
 
     /// All runs: for each number of consumers, each repetition.

@@ -66,16 +66,22 @@ fn the_result_is_what_it_was() {
         why: "kill producer 1@30%".to_owned(),
     }];
     let cpu = Cpu {
-        server: 0.5,
-        proxies: 0.25,
-        clients: 1.0,
+        server: Some(0.5),
+        proxies: Some(0.25),
+        clients: None,
+    };
+    let observed = Observed {
+        number: RUN,
+        transport: "tls".to_owned(),
+        measured: None,
+        cpu: Some(cpu),
     };
     let result = RunResult::new(
         &scenario,
         scenario.runs()[0],
         &reports(),
         &missing,
-        Some(cpu),
+        observed,
     );
     let json = format!("{}\n", result.to_json());
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/result-1.json");

@@ -12,6 +12,7 @@ mod args;
 mod backend;
 mod choose;
 mod client;
+mod json_file;
 mod members;
 mod native;
 mod processes;
@@ -25,10 +26,13 @@ use crate::failure::{About, Code, Failure};
 use crate::interrupt::on_interrupt;
 use crate::output::{Output, table};
 use args::{PlanArgs, RunArgs};
+use choose::Chosen;
+use json_file::JsonFile;
+use runner::Course;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use workload::{Pace, Plan, Run, RunResult, Scenario, Url};
+use workload::{Observed, Pace, Plan, Run, RunResult, Scenario, Url};
 
 pub fn run(command: WorkloadCommand) -> Result<ExitCode, Failure> {
     match command {
@@ -49,7 +53,7 @@ fn plan_of(
 }
 
 fn plan(args: &PlanArgs) -> Result<(), Failure> {
-    let scenario = choose::scenario(&args.what)?;
+    let Chosen { scenario, .. } = choose::scenario(&args.what)?;
     let mut output = Output::new(false);
     output.line(&format!(
         "{}: {} bytes a message, each run {} times",
@@ -133,6 +137,17 @@ impl Own {
         Ok(Self { server, scratch })
     }
 
+    /// Fails if the server has ended by itself.
+    fn ended(&mut self) -> Result<(), Failure> {
+        match self.server.ended().about("the server")? {
+            None => Ok(()),
+            Some(status) => {
+                let what = format!("has ended by itself: {status}");
+                Err(Failure::new(Code::Failure, "the server", what))
+            }
+        }
+    }
+
     fn stop(self) -> Result<(), Failure> {
         self.server.stop()?;
         self.scratch.close().about("a temporary directory")
@@ -163,64 +178,107 @@ fn client_url_scheme() -> &'static str {
 }
 
 fn run_all(args: &RunArgs) -> Result<ExitCode, Failure> {
-    let mut scenario = choose::scenario(&args.what)?;
+    let Chosen {
+        mut scenario,
+        table,
+    } = choose::scenario(&args.what)?;
+    let file = args.json.as_deref().map(JsonFile::at).transpose()?;
     let is_interrupted = Arc::new(AtomicBool::new(false));
     let flag = is_interrupted.clone();
     on_interrupt(move || flag.store(true, Ordering::Relaxed))?;
-    let own = match args.serve {
+    let mut own = match args.serve {
         true => Some(Own::start(&mut scenario)?),
         false => {
             running(args, &mut scenario)?;
             None
         }
     };
-    let done = run_each(args, &scenario, &is_interrupted);
+    let mut all = All {
+        scenario,
+        circumstances: json_file::circumstances(&table),
+        file,
+        results: Vec::new(),
+        findings: Vec::new(),
+    };
+    let course = Course {
+        idle_seconds: all.scenario.idle_seconds,
+        is_interrupted: &is_interrupted,
+        server: own.as_ref().map(|own| own.server.id()),
+    };
+    let done = all.run(args.what.measured, &course);
+    // What was measured is shown, whatever came after it.
+    let told = all.tell();
+    let ended = own.as_mut().map_or(Ok(()), Own::ended);
     let stopped = own.map_or(Ok(()), Own::stop);
-    let code = done?;
+    if !course.is_interrupted() {
+        // It explains what else went wrong.
+        ended?;
+    }
+    done?;
+    told?;
     stopped?;
-    Ok(code)
-}
-
-fn run_each(
-    args: &RunArgs,
-    scenario: &Scenario,
-    is_interrupted: &AtomicBool,
-) -> Result<ExitCode, Failure> {
-    let (mut results, mut findings) = (Vec::new(), Vec::new());
-    for run in scenario.runs() {
-        if is_interrupted.load(Ordering::Relaxed) {
-            return Err(runner::interrupted());
-        }
-        let plan = plan_of(scenario, run, run_number()?, args.what.measured)?;
-        let ran = runner::run(&plan, scenario.idle_seconds, is_interrupted)?;
-        let result = RunResult::new(scenario, run, &ran.reports, &ran.missing, None);
-        let tasks = plan.assignments.iter().flat_map(|one| &one.tasks);
-        let wanted = plan
-            .deliveries
-            .map(|_| tasks.filter_map(|task| task.messages).sum());
-        findings.push(report::findings(&result, wanted));
-        results.push(result);
-        // After each run, so that a later one that fails takes nothing away.
-        if let Some(path) = &args.json {
-            let text = format!("{:#}\n", report::json(&results, &findings));
-            std::fs::write(path, text).about(path.display().to_string())?;
-        }
-    }
-    let mut output = Output::new(false);
-    output.line(&report::text(&results, &findings))?;
-    for (result, findings) in results.iter().zip(&findings) {
-        for finding in findings {
-            let (producers, consumers) = (result.producers, result.consumers);
-            let which = format!(
-                "{producers} producers, {consumers} consumers, run {}",
-                result.repetition + 1
-            );
-            output.line(&format!("{which}: {finding}"))?;
-        }
-    }
-    output.flush()?;
-    match findings.iter().all(Vec::is_empty) {
+    match all.findings.iter().all(Vec::is_empty) {
         true => Ok(ExitCode::SUCCESS),
         false => Ok(Code::Findings.into()),
+    }
+}
+
+/// All runs, as far as they were made.
+struct All {
+    scenario: Scenario,
+    circumstances: serde_json::Value,
+    file: Option<JsonFile>,
+    results: Vec<RunResult>,
+    /// Of each result.
+    findings: Vec<Vec<String>>,
+}
+
+impl All {
+    fn run(&mut self, measured: Option<f64>, course: &Course<'_>) -> Result<(), Failure> {
+        for run in self.scenario.runs() {
+            if course.is_interrupted() {
+                return Err(runner::interrupted());
+            }
+            let number = run_number()?;
+            let plan = plan_of(&self.scenario, run, number, measured)?;
+            let ran = runner::run(&plan, course)?;
+            let observed = Observed {
+                number,
+                transport: ran.transport,
+                measured,
+                cpu: ran.cpu,
+            };
+            let result = RunResult::new(&self.scenario, run, &ran.reports, &ran.missing, observed);
+            let mut findings = report::findings(&result);
+            let left_behind = ran.left_behind.iter();
+            findings.extend(left_behind.map(|why| format!("topics were not removed: {why}")));
+            self.findings.push(findings);
+            self.results.push(result);
+            // After each run, so that a later one that fails takes nothing away.
+            if let Some(file) = &self.file {
+                let runs = report::json(&self.results, &self.findings);
+                file.write(&report::document(&self.circumstances, runs))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&self) -> Result<(), Failure> {
+        if self.results.is_empty() {
+            return Ok(());
+        }
+        let mut output = Output::new(false);
+        output.line(&report::text(&self.results, &self.findings))?;
+        for (result, findings) in self.results.iter().zip(&self.findings) {
+            for finding in findings {
+                let (producers, consumers) = (result.producers, result.consumers);
+                let which = format!(
+                    "{producers} producers, {consumers} consumers, run {}",
+                    result.repetition + 1
+                );
+                output.line(&format!("{which}: {finding}"))?;
+            }
+        }
+        output.flush()
     }
 }

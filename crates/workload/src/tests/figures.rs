@@ -229,7 +229,7 @@ fn agrees(seed: u64, pattern: &str) -> bool {
     history.damaged = chance.below(3);
     let (scenario, run) = of_pattern(pattern, &history);
     let reports = history.reports(&mut chance);
-    let result = RunResult::new(&scenario, run, &reports, &[], None);
+    let result = RunResult::new(&scenario, run, &reports, &[], Observed::default());
     let consumers: Vec<usize> = (0..history.came.len()).collect();
     let mut counts = Counts::default();
     match is_broadcast {
@@ -405,7 +405,13 @@ fn one_reply_of_three() -> RunResult {
         report.reply(9_000, stamp.of_reply(1), None);
     }
     let reports = [Report::Producer(Box::new(report))];
-    RunResult::new(&scenario, scenario.runs()[0], &reports, &[], None)
+    RunResult::new(
+        &scenario,
+        scenario.runs()[0],
+        &reports,
+        &[],
+        Observed::default(),
+    )
 }
 
 #[test]
@@ -459,7 +465,13 @@ fn repetitions_have_the_mean_of_their_rates() {
             let mut chance = Chance(seed);
             let history = history(&mut chance, false);
             let (scenario, run) = of_pattern("work sharing", &history);
-            RunResult::new(&scenario, run, &history.reports(&mut chance), &[], None)
+            RunResult::new(
+                &scenario,
+                run,
+                &history.reports(&mut chance),
+                &[],
+                Observed::default(),
+            )
         })
         .collect();
     let rates: Vec<f64> = results
@@ -510,7 +522,13 @@ fn result_without(consumer_reports: bool) -> RunResult {
         member: Member::Consumer(1),
         why: "its process has ended".to_owned(),
     }];
-    RunResult::new(&scenario, scenario.runs()[0], &reports, &missing, None)
+    RunResult::new(
+        &scenario,
+        scenario.runs()[0],
+        &reports,
+        &missing,
+        Observed::default(),
+    )
 }
 
 #[test]

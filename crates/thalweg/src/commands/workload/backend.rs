@@ -10,8 +10,10 @@ use workload::{Common, Stamp, Task};
 pub trait Backend: Send + Sync {
     /// Makes what the run needs before any member comes.
     fn prepare(&self) -> Result<(), Failure>;
-    /// Removes that again.
+    /// Removes that again, or as much of it as there is.
     fn remove(&self) -> Result<(), Failure>;
+    /// How the server was reached: the scheme of its address, as in `tcp`.
+    fn transport(&self) -> String;
     /// Begins to consume: what is sent from now on comes.
     fn source(&self, task: &Task) -> Result<Box<dyn Source>, Failure>;
     /// Begins to produce, and to listen for replies.

@@ -4,13 +4,21 @@ use super::args::WhatArgs;
 use super::backend;
 use crate::failure::{About, Failure};
 use toml::{Table, Value};
-use workload::{Architecture, Backend, EXPERIMENTS, Scenario, Text};
+use workload::{Architecture, Backend, EXPERIMENTS, Loop, Scenario, Text};
 
 /// Bytes of a scenario's file at most.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
+/// What is run.
+pub struct Chosen {
+    /// Checked.
+    pub scenario: Scenario,
+    /// As it stands in the file, with what the command line changes of it.
+    pub table: Table,
+}
+
 /// The scenario, checked.
-pub fn scenario(what: &WhatArgs) -> Result<Scenario, Failure> {
+pub fn scenario(what: &WhatArgs) -> Result<Chosen, Failure> {
     let (name, text) = text(what)?;
     let read = |text: &str| {
         let scenario = Scenario::from_toml(Text { file: &name, text });
@@ -18,17 +26,36 @@ pub fn scenario(what: &WhatArgs) -> Result<Scenario, Failure> {
     };
     // First as it is, so that an error states what stands there.
     let scenario = read(&text)?;
+    let table: Result<Table, _> = text.parse();
+    let mut table = table.map_err(|error| Failure::usage(&name, error))?;
     let scenario = match changes(what)? {
         changes if changes.is_empty() => scenario,
         changes => {
-            let table: Result<Table, _> = text.parse();
-            let mut table = table.map_err(|error| Failure::usage(&name, error))?;
             table.extend(changes);
             read(&table.to_string())?
         }
     };
     check(&scenario)?;
-    Ok(scenario)
+    check_measured(&scenario, what.measured)?;
+    Ok(Chosen { scenario, table })
+}
+
+/// A measured rate is that of one run, of which the loop is a share.
+fn check_measured(scenario: &Scenario, measured: Option<f64>) -> Result<(), Failure> {
+    let refuse = |what: &str| Err(Failure::usage("--measured", what));
+    match (scenario.pacing, measured) {
+        (_, None) => Ok(()),
+        (Loop::Share(_), Some(rate)) if !rate.is_finite() || rate <= 0.0 => {
+            refuse("messages a second are a number above 0")
+        }
+        (Loop::Share(_), Some(_)) if scenario.consumers.len() > 1 => {
+            refuse("was measured with one number of consumers; give that with --consumers")
+        }
+        (Loop::Share(_), Some(_)) => Ok(()),
+        (Loop::Open | Loop::Closed, Some(_)) => {
+            refuse("has no effect, for the scenario's loop is no share of a rate")
+        }
+    }
 }
 
 fn text(what: &WhatArgs) -> Result<(String, String), Failure> {

@@ -24,6 +24,12 @@ pub fn now_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// What this process has used of processors so far.
+fn used_ns() -> u64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// What the runner has said.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Orders {
@@ -90,11 +96,20 @@ impl Line {
 
     /// Follows the runner until it is gone, which ends this process.
     fn listen(&self) {
+        let mut used_before_ns = 0;
         for line in io::stdin().lock().lines() {
             match line.map(|line| from_line::<ToProcess>(&line)) {
-                Ok(Ok(ToProcess::Go(ns))) => self.change(|orders| orders.go_ns = Some(ns)),
+                Ok(Ok(ToProcess::Go(ns))) => {
+                    used_before_ns = used_ns();
+                    self.change(|orders| orders.go_ns = Some(ns));
+                }
                 Ok(Ok(ToProcess::StopProducers)) => self.change(|orders| orders.is_stopped = true),
-                Ok(Ok(ToProcess::Finish)) => self.change(|orders| orders.is_over = true),
+                Ok(Ok(ToProcess::Finish)) => {
+                    let used = FromProcess::Used(used_ns().saturating_sub(used_before_ns));
+                    // A runner that is gone ends this process with the next line.
+                    let _ = self.say(&used);
+                    self.change(|orders| orders.is_over = true);
+                }
                 Ok(Ok(ToProcess::Abort(_)) | Err(_)) | Err(_) => break,
                 // No other is sent to a process that has its work.
                 Ok(Ok(ToProcess::Assign(_) | ToProcess::Slow(_))) => {}
@@ -122,6 +137,13 @@ pub fn run(args: &ClientArgs) -> Result<(), Failure> {
         process: args.process,
         pid: std::process::id(),
     })?;
+    if cfg!(debug_assertions)
+        && std::env::var("THALWEG_WORKLOAD_FAULT").is_ok_and(|fault| fault == "deaf")
+    {
+        loop {
+            std::thread::park();
+        }
+    }
     let mut first = String::new();
     io::stdin().lock().read_line(&mut first).about(SUBJECT)?;
     let assignment = match from_line::<ToProcess>(&first) {

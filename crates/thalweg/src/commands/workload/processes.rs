@@ -3,11 +3,11 @@
 use crate::failure::{About, Failure};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use workload::{Assignment, FromProcess, LINE_BYTES_MAX, Member, ToProcess, from_line, to_line};
 
-/// How long a process may take to end after its report.
+/// How long processes may take to end after their reports.
 const END: Duration = Duration::from_secs(10);
 /// How often it is looked whether it has ended.
 const LOOK: Duration = Duration::from_millis(2);
@@ -39,8 +39,8 @@ pub enum Heard {
 /// One of them.
 struct Process {
     child: Child,
-    /// Gone once it could not be written to.
-    input: Option<ChildStdin>,
+    /// To the thread that writes: a process that does not read holds nobody else up. Gone once there is no more to say.
+    input: Option<Sender<String>>,
     members: Vec<Member>,
 }
 
@@ -63,19 +63,23 @@ impl Processes {
             .spawn()
             .about(SUBJECT)?;
         let output = child.stdout.take().expect("its output is piped");
-        let input = child.stdin.take();
+        let input = child.stdin.take().expect("its input is piped");
+        let (say, lines) = channel();
         if self.all.len() <= index {
             self.all.resize_with(index + 1, || None);
         }
         self.all[index] = Some(Process {
             child,
-            input,
+            input: Some(say),
             members: work.tasks.iter().map(|task| task.member).collect(),
         });
         let heard = heard.clone();
         let listener = std::thread::Builder::new().name(format!("client {index}"));
         let listening = listener.spawn(move || listen(index, output, &heard));
         listening.about("a thread")?;
+        let writer = std::thread::Builder::new().name(format!("to client {index}"));
+        let writing = writer.spawn(move || write(input, &lines));
+        writing.about("a thread")?;
         self.say(index, &ToProcess::Assign(work.clone()));
         Ok(())
     }
@@ -85,9 +89,8 @@ impl Processes {
         let Some(Some(process)) = self.all.get_mut(index) else {
             return;
         };
-        let line = to_line(what);
-        if let Some(input) = &mut process.input
-            && input.write_all(line.as_bytes()).is_err()
+        if let Some(input) = &process.input
+            && input.send(to_line(what)).is_err()
         {
             process.input = None;
         }
@@ -113,19 +116,20 @@ impl Processes {
         let Some(Some(process)) = self.all.get_mut(index) else {
             return "it was never started".to_owned();
         };
-        match wait(&mut process.child) {
+        match wait(&mut process.child, Instant::now() + END) {
             Some(status) => format!("its process has ended: {status}"),
             None => "its process has closed its output and does not end".to_owned(),
         }
     }
 
-    /// Lets all end that have reported, and kills those that do not.
+    /// Lets all end that have reported, and kills those that do not soon.
     pub fn end(mut self) {
         for process in self.all.iter_mut().flatten() {
             process.input = None;
         }
+        let until = Instant::now() + END;
         for process in self.all.iter_mut().flatten() {
-            wait(&mut process.child);
+            wait(&mut process.child, until);
         }
     }
 }
@@ -143,13 +147,21 @@ impl Drop for Processes {
 }
 
 /// The status of a process that is about to end.
-fn wait(child: &mut Child) -> Option<std::process::ExitStatus> {
-    let until = Instant::now() + END;
+fn wait(child: &mut Child, until: Instant) -> Option<std::process::ExitStatus> {
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return Some(status),
             Ok(None) if Instant::now() < until => std::thread::sleep(LOOK),
             Ok(None) | Err(_) => return None,
+        }
+    }
+}
+
+/// Writes what is said to a process, until there is no more, which closes its input, or it is gone, which is heard.
+fn write(mut input: ChildStdin, lines: &Receiver<String>) {
+    for line in lines {
+        if input.write_all(line.as_bytes()).is_err() {
+            return;
         }
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use workload::{RunResult, Summary, Throughput};
 
 /// What is wrong with a run, in a sentence each. Nothing if all that was sent came once, in order, and was answered.
-pub fn findings(result: &RunResult, wanted: Option<u64>) -> Vec<String> {
+pub fn findings(result: &RunResult) -> Vec<String> {
     let counts = &result.received;
     let mut findings: Vec<String> = result
         .missing
@@ -38,12 +38,21 @@ pub fn findings(result: &RunResult, wanted: Option<u64>) -> Vec<String> {
         counts.assumed,
         "messages are assumed to have come, for there were too many gaps: losses and repeats may be more",
     );
-    if let Some(wanted) = wanted
+    if let Some(wanted) = result.wanted
         && result.sent < wanted
     {
         findings.push(format!("{} of {wanted} messages were sent", result.sent));
     }
     findings
+}
+
+/// What results are compared by, and the runs.
+pub fn document(circumstances: &Value, runs: Value) -> Value {
+    let mut document = circumstances.clone();
+    if let (Value::Object(document), Value::Object(runs)) = (&mut document, runs) {
+        document.extend(runs);
+    }
+    document
 }
 
 /// All runs as one document.

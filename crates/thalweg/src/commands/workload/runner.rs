@@ -10,11 +10,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use workload::{
-    Absent, Barrier, Ending, FromProcess, Input, Member, Output, Plan, Report, ToProcess,
+    Absent, Barrier, Cpu, Ending, FromProcess, Input, Member, Output, Plan, Report, ToProcess,
 };
 
 /// How often time passes for the barrier.
 const TICK: Duration = Duration::from_millis(100);
+
+/// How a plan is run.
+pub struct Course<'a> {
+    /// After so long without a message a run is over.
+    pub idle_seconds: u64,
+    /// Whether the user wants an end.
+    pub is_interrupted: &'a AtomicBool,
+    /// The process of the server, if it is this command's own: it goes with all that it has when a run fails.
+    pub server: Option<u32>,
+}
+
+impl Course<'_> {
+    /// Whether the user wants an end.
+    pub fn is_interrupted(&self) -> bool {
+        // Relaxed: it guards nothing.
+        self.is_interrupted.load(Ordering::Relaxed)
+    }
+}
 
 /// What a run gave.
 pub struct Ran {
@@ -22,25 +40,81 @@ pub struct Ran {
     pub reports: Vec<Report>,
     /// Who is missing, and why.
     pub missing: Vec<Absent>,
+    /// What was used of processors.
+    pub cpu: Option<Cpu>,
+    /// How the server was reached.
+    pub transport: String,
+    /// Why what was made for it is still there.
+    pub left_behind: Option<Failure>,
 }
 
-/// Runs a plan from its topics to its reports. Whatever happens, its processes have ended and its topics are gone.
-pub fn run(plan: &Plan, idle_seconds: u64, is_interrupted: &AtomicBool) -> Result<Ran, Failure> {
+/// Runs a plan from its topics to its reports. Whatever happens, its processes have ended, and its topics are gone if the
+/// server is there.
+pub fn run(plan: &Plan, course: &Course<'_>) -> Result<Ran, Failure> {
     let first = plan.assignments.first();
     let common = &first.expect("a run has members").common;
     let backend = backend::connect(common)?;
-    backend.prepare()?;
-    let ran = Running::new(plan, idle_seconds, is_interrupted).run();
-    // What the run itself failed with says more.
-    let removed = backend.remove();
-    let ran = ran?;
-    removed?;
-    Ok(ran)
+    let transport = backend.transport();
+    if common.tls && transport != "tls" {
+        let what = format!(
+            "the server was reached by {transport}://; tls = \"yes\" needs a tls:// address"
+        );
+        return Err(Failure::usage("url", what));
+    }
+    let ran = backend
+        .prepare()
+        .and_then(|()| Running::new(plan, course).run());
+    // What is made before a failure is there too. A server of one's own is about to end with all that it has, and may
+    // have ended already: Ctrl-C reaches it too.
+    let removed = match ran.is_err() && course.server.is_some() {
+        true => Ok(()),
+        false => backend.remove(),
+    };
+    match ran {
+        Ok((reports, missing, cpu)) => Ok(Ran {
+            reports,
+            missing,
+            cpu: Some(cpu),
+            transport,
+            left_behind: removed.err(),
+        }),
+        // Everybody is gone then, and somebody is heard of first.
+        Err(_) if course.is_interrupted() => Err(interrupted()),
+        // What the run itself failed with says more than that its topics are still there.
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Reports, who is missing, and what was used.
+type Reported = (Vec<Report>, Vec<Absent>, Cpu);
+
+/// Of `/proc/PID/stat` in a second: Linux has the same on every machine that this is built for.
+const TICKS: f64 = 100.0;
+
+/// CPU seconds of a process so far, threads that have ended among them.
+fn cpu_seconds(process: u32) -> Option<f64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name of a program, which may have anything in it, ends with the last parenthesis. Times are the 14th and
+    // 15th field, this is the 3rd.
+    let (_, rest) = text.rsplit_once(')')?;
+    let mut times = rest.split_whitespace().skip(11);
+    let user: u64 = times.next()?.parse().ok()?;
+    let system: u64 = times.next()?.parse().ok()?;
+    Some((user + system) as f64 / TICKS)
+}
+
+/// What was used of processors.
+#[derive(Default)]
+struct Used {
+    /// By process, from go to the end.
+    clients_ns: BTreeMap<usize, u64>,
+    server_before: Option<f64>,
+    server_after: Option<f64>,
 }
 
 struct Running<'a> {
     plan: &'a Plan,
-    is_interrupted: &'a AtomicBool,
+    course: &'a Course<'a>,
     heard: Receiver<Heard>,
     tell: Sender<Heard>,
     processes: Processes,
@@ -50,29 +124,31 @@ struct Running<'a> {
     /// What each consumer has, and how much of all was shown.
     received: BTreeMap<u64, u64>,
     shown: u64,
+    used: Used,
     began: Instant,
 }
 
 impl<'a> Running<'a> {
-    fn new(plan: &'a Plan, idle_seconds: u64, is_interrupted: &'a AtomicBool) -> Self {
+    fn new(plan: &'a Plan, course: &'a Course<'a>) -> Self {
         // Of this run alone: what its processes say when they are killed is nothing to the next one.
         let (tell, heard) = channel();
         Self {
             plan,
-            is_interrupted,
+            course,
             heard,
             tell,
             processes: Processes::default(),
-            barrier: Barrier::new(plan, &[], idle_seconds),
+            barrier: Barrier::new(plan, &[], course.idle_seconds),
             reports: Vec::new(),
             progress: Progress::events("messages", plan.deliveries, Beside::Nothing),
             received: BTreeMap::new(),
             shown: 0,
+            used: Used::default(),
             began: Instant::now(),
         }
     }
 
-    fn run(mut self) -> Result<Ran, Failure> {
+    fn run(mut self) -> Result<Reported, Failure> {
         let mut outputs = self.barrier.start(0);
         loop {
             for output in outputs {
@@ -80,8 +156,7 @@ impl<'a> Running<'a> {
                     return self.end(ending);
                 }
             }
-            // Relaxed: it guards nothing.
-            if self.is_interrupted.load(Ordering::Relaxed) {
+            if self.course.is_interrupted() {
                 return Err(interrupted());
             }
             outputs = match self.heard.recv_timeout(TICK) {
@@ -108,6 +183,10 @@ impl<'a> Running<'a> {
         };
         let input = match what {
             FromProcess::Hello { .. } => Input::Tick,
+            FromProcess::Used(ns) => {
+                self.used.clients_ns.insert(process, ns);
+                Input::Tick
+            }
             FromProcess::Ready(member) => Input::Ready(member),
             FromProcess::Received {
                 consumer,
@@ -166,13 +245,39 @@ impl<'a> Running<'a> {
         match output {
             Output::StartConsumers => self.start(|member| matches!(member, Member::Consumer(_)))?,
             Output::StartProducers => self.start(|member| matches!(member, Member::Producer(_)))?,
-            Output::Go => self.processes.say_to_all(&ToProcess::Go(now_ns())),
+            Output::Go => {
+                self.used.server_before = self.server_seconds();
+                self.processes.say_to_all(&ToProcess::Go(now_ns()));
+            }
             Output::StopProducers => self.processes.say_to_all(&ToProcess::StopProducers),
-            Output::Finish => self.processes.say_to_all(&ToProcess::Finish),
+            Output::Finish => {
+                self.used.server_after = self.server_seconds();
+                self.processes.say_to_all(&ToProcess::Finish);
+            }
             Output::Disrupt(_) => unreachable!("scenarios with faults are refused"),
             Output::Over(ending) => return Ok(Some(ending)),
         }
         Ok(None)
+    }
+
+    /// What the server has used of processors so far, if it is known.
+    fn server_seconds(&self) -> Option<f64> {
+        cpu_seconds(self.course.server?)
+    }
+
+    /// CPU seconds from go to the end.
+    fn cpu(&self) -> Cpu {
+        let used = &self.used;
+        let clients = used.clients_ns.values().sum::<u64>() as f64 / 1e9;
+        let has_all = used.clients_ns.len() == self.plan.assignments.len();
+        Cpu {
+            server: used
+                .server_before
+                .zip(used.server_after)
+                .map(|(before, after)| after - before),
+            proxies: None,
+            clients: has_all.then_some(clients),
+        }
     }
 
     fn start(&mut self, is_wanted: impl Fn(&Member) -> bool) -> Result<(), Failure> {
@@ -184,17 +289,15 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    fn end(self, ending: Ending) -> Result<Ran, Failure> {
+    fn end(self, ending: Ending) -> Result<Reported, Failure> {
+        let cpu = self.cpu();
         match ending {
             Ending::Failed(why) => Err(Failure::new(Code::Failure, "the run", why)),
             Ending::Ended(missing) => {
                 if missing.is_empty() {
                     self.processes.end();
                 }
-                Ok(Ran {
-                    reports: self.reports,
-                    missing,
-                })
+                Ok((self.reports, missing, cpu))
             }
         }
     }
