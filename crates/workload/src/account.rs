@@ -69,7 +69,8 @@ pub struct Counts {
     /// Messages that the backend had taken and that did not come.
     pub lost: u64,
     /// Messages that the backend had taken and that came to nobody whose figures there are, while those of some consumer
-    /// of the shared stream are missing: it may have had them. Then none counts as lost.
+    /// of the shared stream are missing: it may have had them. Then none counts as lost. In a broadcast what a consumer
+    /// that did not last until the end would have got.
     pub unaccounted: u64,
     /// Messages that were sent and not taken, and did not come.
     pub refused: u64,

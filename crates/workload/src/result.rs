@@ -135,7 +135,7 @@ impl RunResult {
     ) -> Self {
         let consumers = sorted(reports, consumer_of, |report| report.consumer);
         let producers = sorted(reports, producer_of, |report| report.producer);
-        let mut received = received(scenario.pattern, &consumers, &producers);
+        let mut received = received(scenario.pattern, &consumers, &producers, missing);
         if !scenario.pattern.is_broadcast() && is_unknown(missing, &consumers) {
             received.unaccounted = std::mem::take(&mut received.lost);
         }
@@ -266,6 +266,7 @@ fn received(
     pattern: Pattern,
     consumers: &[&ConsumerReport],
     producers: &[&ProducerReport],
+    missing: &[Absent],
 ) -> Counts {
     let sent: Vec<SentBy<'_>> = producers
         .iter()
@@ -278,7 +279,12 @@ fn received(
     if pattern.is_broadcast() || planted(Fault::SumOverConsumers) {
         let mut counts = Counts::default();
         for report in consumers {
-            counts.add(&report.account.counts(&sent));
+            let mut its = report.account.counts(&sent);
+            let member = Member::Consumer(report.consumer);
+            if missing.iter().any(|one| one.member == member) {
+                its.unaccounted = std::mem::take(&mut its.lost);
+            }
+            counts.add(&its);
         }
         return counts;
     }

@@ -544,3 +544,37 @@ fn what_a_silent_consumer_had_does_not_count_as_lost() {
         (0, 65)
     );
 }
+
+#[test]
+fn what_a_consumer_of_a_broadcast_missed_after_its_end_is_no_loss() {
+    let text = "workload = 'dstream'\npattern = 'broadcast'\nconsumers = 2\nmessages = 64\n";
+    let scenario = scenario(text);
+    let mut producer = ProducerReport::new(0, None);
+    let mut consumers = [0, 1].map(|index| ConsumerReport::new(index, Account::new(RUN, 1)));
+    for sequence in 0..64 {
+        let stamp = Stamp {
+            run: RUN,
+            producer: 0,
+            attempt: 0,
+            sequence,
+            sent_ns: 5,
+        };
+        producer.send(stamp);
+        producer.confirm(sequence);
+        if sequence != 9 {
+            consumers[0].take(6, stamp, false);
+        }
+        if sequence < 30 {
+            consumers[1].take(6, stamp, false);
+        }
+    }
+    let mut reports = vec![Report::Producer(Box::new(producer))];
+    reports.extend(consumers.map(Report::Consumer));
+    let missing = [Absent {
+        member: Member::Consumer(1),
+        why: "kill consumer 1@30%".to_owned(),
+    }];
+    let run = scenario.runs()[0];
+    let received = RunResult::new(&scenario, run, &reports, &missing, Observed::default()).received;
+    assert_eq!((received.lost, received.unaccounted), (1, 34));
+}
