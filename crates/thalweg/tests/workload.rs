@@ -168,7 +168,7 @@ fn what_cannot_be_run_is_refused_with_what_there_is() {
     for (more, subject) in [
         ("backend = \"kafka\"", "backend"),
         ("architecture = \"proxied\"", "architecture"),
-        ("faults = [\"kill consumer@30%\"]", "faults"),
+        ("faults = [\"cut@30% for 1s\"]", "faults"),
     ] {
         let rig = Rig::default();
         let file = scenario(&rig, "work sharing", &format!("messages = 100\n{more}"));
@@ -392,4 +392,131 @@ fn encryption_that_is_not_there_is_refused() {
     let ran = rig.run(&args).exits(2);
     assert!(ran.stderr.contains("tls://"), "{}", ran.stderr);
     drop(server);
+}
+
+/// A run in which something is done to a member, long enough for that to meet it at work.
+fn disturbed(pattern: &str, more: &[&str]) -> Value {
+    let rig = Rig::default();
+    let file = scenario(&rig, pattern, "messages = 20000");
+    let ran = rig.run(&[&RUN[..], &[&file], more].concat());
+    let run = results(&rig)["runs"][0].clone();
+    assert_eq!(
+        ran.status.code(),
+        Some(0),
+        "{}{}{run:#}",
+        ran.stdout,
+        ran.stderr
+    );
+    assert!(
+        ran.stdout.contains("messages that were taken is lost"),
+        "{}",
+        ran.stdout
+    );
+    run
+}
+
+fn number(run: &Value, path: &str) -> u64 {
+    run.pointer(path).and_then(Value::as_u64).unwrap()
+}
+
+/// All that was taken came, although one of two consumers is gone with what it had.
+#[test]
+fn a_killed_consumer_takes_nothing_along_that_was_taken() {
+    let run = disturbed("work sharing", &["--kill", "consumer@30%"]);
+    let result = &run["result"];
+    assert_eq!(
+        result["missing"],
+        serde_json::json!(["consumer 0: kill consumer 0@30%"])
+    );
+    assert_eq!(result["done"][0]["fault"], "kill consumer 0@30%");
+    assert_eq!(number(result, "/confirmed"), 20_000);
+    assert_eq!(number(result, "/received/distinct"), 20_000);
+    assert_eq!(number(result, "/received/lost"), 0);
+    assert_eq!(number(result, "/received/unaccounted"), 0);
+    assert!(number(result, "/received/deliveries") >= 20_000);
+}
+
+#[test]
+fn a_killed_producer_leaves_what_was_taken_of_it() {
+    let run = disturbed("work sharing", &["--kill", "producer 1@30%"]);
+    let result = &run["result"];
+    assert_eq!(number(result, "/received/lost"), 0);
+    assert!(number(result, "/received/distinct") >= number(result, "/confirmed"));
+    assert_eq!(
+        result["missing"],
+        serde_json::json!(["producer 1: kill producer 1@30%"])
+    );
+}
+
+#[test]
+fn a_member_that_stood_still_goes_on() {
+    for who in ["consumer@20%:300ms", "producer@20%:300ms"] {
+        let run = disturbed("work sharing", &["--stop", who]);
+        let result = &run["result"];
+        assert_eq!(result["missing"], serde_json::json!([]));
+        assert_eq!(number(result, "/received/distinct"), 20_000);
+        assert!(number(result, "/wall_ns") >= 300_000_000, "{result:#}");
+    }
+}
+
+#[test]
+fn others_of_a_broadcast_miss_nothing_when_one_is_killed() {
+    let run = disturbed_broadcast();
+    let result = &run["result"];
+    assert_eq!(number(result, "/received/lost"), 0);
+    let counts = number(result, "/received/distinct") + number(result, "/received/unaccounted");
+    assert_eq!(counts, 40_000);
+}
+
+fn disturbed_broadcast() -> Value {
+    let rig = Rig::default();
+    let file = scenario(&rig, "broadcast", "messages = 20000");
+    let more = ["--kill", "consumer 1@10%"];
+    let ran = rig.run(&[&RUN[..], &[&file], &more].concat());
+    let run = results(&rig)["runs"][0].clone();
+    assert_eq!(
+        ran.status.code(),
+        Some(0),
+        "{}{}{run:#}",
+        ran.stdout,
+        ran.stderr
+    );
+    run
+}
+
+#[test]
+fn faults_of_the_command_line_are_read_as_those_of_a_file() {
+    let rig = Rig::default();
+    let file = scenario(
+        &rig,
+        "work sharing",
+        "messages = 100\nfaults = [\"kill producer@9s\"]",
+    );
+    for (args, says) in [
+        (["--kill", "consumer@130%"], "--kill: "),
+        (
+            ["--kill", "consumer 7@30%"],
+            "faults: found \"kill consumer 7@30%\"",
+        ),
+        (
+            ["--stop", "consumer@30%"],
+            "--stop: \"consumer@30%\" does not say for how long",
+        ),
+        (
+            ["--stop", "server@30%:2s"],
+            "faults: \"stop server@30% for 2000ms\" cannot be done",
+        ),
+        (["--pack", "2"], "pack: "),
+    ] {
+        let ran = rig.run(&[&["workload", "plan", &file], &args[..]].concat());
+        let ran = ran.exits(2);
+        assert!(ran.stderr.contains(says), "{}", ran.stderr);
+    }
+    // A fault that comes too late was not done, and that is said.
+    let ran = rig.run(&[&RUN[..], &[&file]].concat()).exits(3);
+    assert!(
+        ran.stdout.contains("kill producer 0@9000ms: was not done"),
+        "{}",
+        ran.stdout
+    );
 }

@@ -13,9 +13,9 @@
 //! Somebody who leaves while messages flow does not end the run: that is what disruptions are for. It is said at the
 //! end who is missing.
 
-use crate::disruption::{Disruption, Moment, Target};
+use crate::disruption::{Disruption, Moment};
 use crate::faults::{Fault, planted};
-use crate::plan::{Member, Plan};
+use crate::plan::{Member, Plan, member_of};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most milliseconds until all consumers, or all producers, are ready.
@@ -326,10 +326,8 @@ impl Barrier {
         let (due, later): (Vec<_>, Vec<_>) = self.disruptions.drain(..).partition(is_due);
         self.disruptions = later;
         for one in due.iter().filter(|one| one.ends_member()) {
-            let member = match one.target {
-                Target::Producer(index) => Member::Producer(index),
-                Target::Consumer(index) => Member::Consumer(index),
-                Target::Server | Target::Proxy | Target::Line => continue,
+            let Some(member) = member_of(one.target) else {
+                continue;
             };
             if !planted(Fault::WaitForKilled) {
                 self.missing.insert(member, format!("{one}"));

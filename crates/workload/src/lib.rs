@@ -21,6 +21,7 @@ mod document;
 mod experiments;
 mod faults;
 mod intervals;
+mod journal;
 mod latency;
 mod message;
 mod pace;
@@ -44,16 +45,17 @@ pub use disruption::{Act, Disruption, Moment, Target};
 pub use document::{ScenarioError, Text};
 pub use experiments::{EXPERIMENTS, Experiment};
 pub use intervals::{Inserted, Intervals};
+pub use journal::{Came, Did, Had, Journal};
 pub use latency::{DIGITS, LATENCY_NS_MAX, Latency, Percentiles};
 pub use message::{FromProcess, LINE_BYTES_MAX, LineError, ToProcess, from_line, to_line};
 pub use pace::{Loop, Rate, Schedule, Share};
 pub use pacer::{ANSWER_NS_MAX, DUE_UNCONFIRMED_MAX, Next, Pacer};
 pub use pattern::Pattern;
 pub use payload::{Damaged, Payload, STAMP_BYTES, Stamp};
-pub use plan::{Assignment, Common, Member, Pace, Plan, PlanError, Replies, Task};
+pub use plan::{Assignment, Common, Member, Pace, Plan, PlanError, Replies, Task, member_of};
 pub use published::{Files, Ignored, Published};
 pub use report::{ConsumerReport, ProducerReport, Report};
-pub use result::{Cpu, FORMAT, Observed, RunResult};
+pub use result::{Cpu, Done, FORMAT, Observed, RunResult};
 pub use scenario::{
     Amount, Backend, MEMBERS_MAX, MESSAGES_MAX, Producers, Run, Scenario, UpTo, Url,
 };

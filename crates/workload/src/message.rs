@@ -1,6 +1,7 @@
 //! What the runner and its processes say to each other: one JSON object a line.
 
 use crate::disruption::Disruption;
+use crate::journal::{Did, Had};
 use crate::plan::{Assignment, Member};
 use crate::report::Report;
 use serde::de::DeserializeOwned;
@@ -56,6 +57,20 @@ pub enum FromProcess {
         producer: u64,
         /// Messages that the backend has taken.
         messages: u64,
+    },
+    /// What a consumer has that keeps a journal, before it acknowledges that.
+    Had {
+        /// Which consumer.
+        consumer: u64,
+        /// What.
+        had: Had,
+    },
+    /// What a producer did that keeps a journal.
+    Did {
+        /// Which producer.
+        producer: u64,
+        /// What.
+        did: Did,
     },
     /// What the process has used of processors since go, user and system, in nanoseconds: before any report.
     Used(u64),

@@ -138,6 +138,7 @@ mod tests {
             messages: Some(messages),
             pace: Some(pace),
             replies: Replies::None,
+            keeps_journal: false,
         };
         Pacer::new(&task, pattern, 3).unwrap()
     }

@@ -1,5 +1,6 @@
 //! Which process does what in a run.
 
+use crate::disruption::Target;
 use crate::pace::{Loop, Rate, Schedule, Share};
 use crate::pattern::Pattern;
 use crate::scenario::{Amount, Backend, Run, Scenario, Url};
@@ -66,6 +67,8 @@ pub struct Task {
     pub pace: Option<Pace>,
     /// How replies go.
     pub replies: Replies,
+    /// Whether it says as it goes what it has and did: it is to be killed.
+    pub keeps_journal: bool,
 }
 
 /// What all members of a run know.
@@ -159,7 +162,7 @@ impl Plan {
             consumers: run.consumers,
             settings: scenario.settings,
         };
-        let consumers = (0..run.consumers).map(|index| consumer(&common, index));
+        let consumers = (0..run.consumers).map(|index| consumer(scenario, &common, index));
         let producers = (0..run.producers)
             .map(|index| producer(scenario, &common, index, measured))
             .collect::<Result<Vec<Task>, PlanError>>()?;
@@ -201,13 +204,30 @@ fn queue(common: &Common, index: u64, count: u64) -> Option<u64> {
     (!common.pattern.is_broadcast()).then(|| queue_of(index, count, common.settings.queues))
 }
 
-fn consumer(common: &Common, index: u64) -> Task {
+fn consumer(scenario: &Scenario, common: &Common, index: u64) -> Task {
+    let member = Member::Consumer(index);
     Task {
-        member: Member::Consumer(index),
+        member,
+        keeps_journal: is_killed(scenario, member),
         queue: queue(common, index, common.consumers),
         messages: None,
         pace: None,
         replies: replies(common.pattern),
+    }
+}
+
+/// Whether a scenario kills a member.
+fn is_killed(scenario: &Scenario, member: Member) -> bool {
+    let mut kills = scenario.disruptions.iter().filter(|one| one.ends_member());
+    kills.any(|one| member_of(one.target) == Some(member))
+}
+
+/// The member that is disrupted, if it is one.
+pub fn member_of(target: Target) -> Option<Member> {
+    match target {
+        Target::Producer(index) => Some(Member::Producer(index)),
+        Target::Consumer(index) => Some(Member::Consumer(index)),
+        Target::Server | Target::Proxy | Target::Line => None,
     }
 }
 
@@ -225,8 +245,10 @@ fn producer(
     index: u64,
     measured: Option<f64>,
 ) -> Result<Task, PlanError> {
+    let member = Member::Producer(index);
     Ok(Task {
-        member: Member::Producer(index),
+        member,
+        keeps_journal: is_killed(scenario, member),
         queue: queue(common, index, common.producers),
         messages: scenario
             .messages_of(common.consumers)

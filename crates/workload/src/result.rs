@@ -38,6 +38,20 @@ pub struct Observed {
     pub measured: Option<f64>,
     /// CPU seconds, of which are known.
     pub cpu: Option<Cpu>,
+    /// What was done on purpose.
+    pub done: Vec<Done>,
+}
+
+/// What was done to a run on purpose.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Done {
+    /// As [`RunResult::faults`] has it.
+    pub fault: String,
+    /// How long after go.
+    pub after_ms: u64,
+    /// How many messages consumers had said then that they had.
+    pub received: u64,
 }
 
 /// The result of a run. `docs` of a field say how it is computed; the JSON has the same names.
@@ -85,8 +99,10 @@ pub struct RunResult {
     pub measured: Option<f64>,
     /// What the backend was asked for.
     pub settings: Settings,
-    /// What was done on purpose.
+    /// What was to be done on purpose.
     pub faults: Vec<String>,
+    /// What of it was done, and when.
+    pub done: Vec<Done>,
     /// Who did not last until the end, and why. Of those who could still report, the figures until then count.
     pub missing: Vec<String>,
     /// Messages sent, each once.
@@ -183,6 +199,7 @@ impl RunResult {
                 .iter()
                 .map(ToString::to_string)
                 .collect(),
+            done: observed.done,
             missing: missing
                 .iter()
                 .map(|one| format!("{}: {}", one.member, one.why))

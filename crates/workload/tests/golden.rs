@@ -75,6 +75,11 @@ fn the_result_is_what_it_was() {
         transport: "tls".to_owned(),
         measured: None,
         cpu: Some(cpu),
+        done: vec![Done {
+            fault: "kill producer 1@30%".to_owned(),
+            after_ms: 80,
+            received: 77,
+        }],
     };
     let result = RunResult::new(
         &scenario,

@@ -28,6 +28,7 @@ use crate::output::{Output, table};
 use args::{PlanArgs, RunArgs};
 use choose::Chosen;
 use json_file::JsonFile;
+use report::Found;
 use runner::Course;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -193,15 +194,17 @@ fn run_all(args: &RunArgs) -> Result<ExitCode, Failure> {
             None
         }
     };
+    let disruptions = scenario.disruptions.clone();
     let mut all = All {
         scenario,
         circumstances: json_file::circumstances(&table),
         file,
         results: Vec::new(),
-        findings: Vec::new(),
+        found: Vec::new(),
     };
     let course = Course {
         idle_seconds: all.scenario.idle_seconds,
+        disruptions: &disruptions,
         is_interrupted: &is_interrupted,
         server: own.as_ref().map(|own| own.server.id()),
     };
@@ -217,7 +220,7 @@ fn run_all(args: &RunArgs) -> Result<ExitCode, Failure> {
     done?;
     told?;
     stopped?;
-    match all.findings.iter().all(Vec::is_empty) {
+    match all.found.iter().all(|found| found.findings.is_empty()) {
         true => Ok(ExitCode::SUCCESS),
         false => Ok(Code::Findings.into()),
     }
@@ -230,7 +233,7 @@ struct All {
     file: Option<JsonFile>,
     results: Vec<RunResult>,
     /// Of each result.
-    findings: Vec<Vec<String>>,
+    found: Vec<Found>,
 }
 
 impl All {
@@ -247,16 +250,19 @@ impl All {
                 transport: ran.transport,
                 measured,
                 cpu: ran.cpu,
+                done: ran.done,
             };
             let result = RunResult::new(&self.scenario, run, &ran.reports, &ran.missing, observed);
-            let mut findings = report::findings(&result);
+            let mut found = report::found(&result);
             let left_behind = ran.left_behind.iter();
-            findings.extend(left_behind.map(|why| format!("topics were not removed: {why}")));
-            self.findings.push(findings);
+            found
+                .findings
+                .extend(left_behind.map(|why| format!("topics were not removed: {why}")));
+            self.found.push(found);
             self.results.push(result);
             // After each run, so that a later one that fails takes nothing away.
             if let Some(file) = &self.file {
-                let runs = report::json(&self.results, &self.findings);
+                let runs = report::json(&self.results, &self.found);
                 file.write(&report::document(&self.circumstances, runs))?;
             }
         }
@@ -268,9 +274,9 @@ impl All {
             return Ok(());
         }
         let mut output = Output::new(false);
-        output.line(&report::text(&self.results, &self.findings))?;
-        for (result, findings) in self.results.iter().zip(&self.findings) {
-            for finding in findings {
+        output.line(&report::text(&self.results, &self.found))?;
+        for (result, found) in self.results.iter().zip(&self.found) {
+            for finding in found.notes.iter().chain(&found.findings) {
                 let (producers, consumers) = (result.producers, result.consumers);
                 let which = format!(
                     "{producers} producers, {consumers} consumers, run {}",

@@ -43,6 +43,12 @@ pub struct WhatArgs {
     /// How fast producers send: published, enforced or unlimited, in place of the scenario's
     #[arg(long, value_name = "RATE")]
     pub rate: Option<String>,
+    /// Kill a member with SIGKILL: WHOM@WHEN, as in consumer@30% of what is to come, or "producer 2@500ms" after go
+    #[arg(long, value_name = "FAULT")]
+    pub kill: Vec<String>,
+    /// Let a member stand still for some time, with SIGSTOP and SIGCONT: WHOM@WHEN:TIME, as in consumer@30%:2s
+    #[arg(long, value_name = "FAULT")]
+    pub stop: Vec<String>,
     /// Messages a second of an open loop at the same numbers, of which the scenario's loop is a share
     #[arg(long, value_name = "RATE")]
     pub measured: Option<f64>,

@@ -4,7 +4,9 @@ use super::args::WhatArgs;
 use super::backend;
 use crate::failure::{About, Failure};
 use toml::{Table, Value};
-use workload::{Architecture, Backend, EXPERIMENTS, Loop, Scenario, Text};
+use workload::{
+    Act, Architecture, Backend, Disruption, EXPERIMENTS, Loop, Scenario, Text, member_of,
+};
 
 /// Bytes of a scenario's file at most.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -28,10 +30,14 @@ pub fn scenario(what: &WhatArgs) -> Result<Chosen, Failure> {
     let scenario = read(&text)?;
     let table: Result<Table, _> = text.parse();
     let mut table = table.map_err(|error| Failure::usage(&name, error))?;
-    let scenario = match changes(what)? {
-        changes if changes.is_empty() => scenario,
-        changes => {
+    let scenario = match (changes(what)?, faults(what)?) {
+        (changes, faults) if changes.is_empty() && faults.is_empty() => scenario,
+        (changes, faults) => {
             table.extend(changes);
+            let none = || Value::Array(Vec::new());
+            if let Value::Array(all) = table.entry("faults").or_insert_with(none) {
+                all.extend(faults.into_iter().map(Value::String));
+            }
             read(&table.to_string())?
         }
     };
@@ -113,6 +119,26 @@ fn changes(what: &WhatArgs) -> Result<Table, Failure> {
     Ok(changes)
 }
 
+/// Faults of the command line, as a scenario has them.
+fn faults(what: &WhatArgs) -> Result<Vec<String>, Failure> {
+    let read = |option: &str, text: String| {
+        let fault: Result<Disruption, String> = text.parse();
+        fault
+            .map(|fault| fault.to_string())
+            .map_err(|error| Failure::usage(option, error))
+    };
+    let kills = what.kill.iter();
+    let kills = kills.map(|fault| read("--kill", format!("kill {fault}")));
+    let stops = what.stop.iter().map(|fault| match fault.rsplit_once(':') {
+        Some((fault, lasting)) => read("--stop", format!("stop {fault} for {lasting}")),
+        None => {
+            let what = format!("{fault:?} does not say for how long, as consumer@30%:2s does");
+            Err(Failure::usage("--stop", what))
+        }
+    });
+    kills.chain(stops).collect()
+}
+
 /// What scenarios can say and this command cannot do yet.
 fn check(scenario: &Scenario) -> Result<(), Failure> {
     if scenario.backend != Backend::Thalweg {
@@ -122,9 +148,19 @@ fn check(scenario: &Scenario) -> Result<(), Failure> {
         let what = "no proxies are started by this command; there is \"direct\"";
         return Err(Failure::usage("architecture", what));
     }
-    if let Some(one) = scenario.disruptions.first() {
-        let what = format!("\"{one}\" cannot be done by this command; there are none that can");
+    let can_be_done = |one: &Disruption| {
+        matches!(one.act, Act::Kill | Act::Stop) && member_of(one.target).is_some()
+    };
+    if let Some(one) = scenario.disruptions.iter().find(|one| !can_be_done(one)) {
+        let what = format!(
+            "\"{one}\" cannot be done by this command; there are kill and stop, of a consumer or a producer"
+        );
         return Err(Failure::usage("faults", what));
+    }
+    if !scenario.disruptions.is_empty() && scenario.pack > 1 {
+        let what =
+            "a fault is one of a process, and with faults each member needs its own: a pack of 1";
+        return Err(Failure::usage("pack", what));
     }
     Ok(())
 }

@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 use workload::{
-    Account, Acks, Common, ConsumerReport, FromProcess, Member, Next, Pace, Pacer, Payload,
-    ProducerReport, Report, Schedule, Stamp, Taken, Task,
+    Account, Acks, Common, ConsumerReport, Did, FromProcess, Had, Member, Next, Pace, Pacer,
+    Payload, ProducerReport, Report, Schedule, Stamp, Taken, Task,
 };
 
 /// How long a member waits before it looks whether the runner has said something.
@@ -68,6 +68,7 @@ pub fn consume(
         new: 0,
         repeats: 0,
         said: (0, Instant::now()),
+        journal: task.keeps_journal.then(Had::default),
         skips: planted("skip", task.member),
     };
     let failure = consumer.run(task.member, payload).err();
@@ -94,6 +95,8 @@ struct Consuming<'a> {
     repeats: u64,
     /// How many new ones the runner knows of, and since when.
     said: (u64, Instant),
+    /// What it has and has not said, if it is to be known when it is killed.
+    journal: Option<Had>,
     /// Whether it leaves one message out: planted by a test.
     skips: bool,
 }
@@ -110,7 +113,8 @@ impl Consuming<'_> {
     fn turn(&mut self, payload: &Payload) -> Result<(), Failure> {
         let deliveries = self.source.receive(LOOK)?;
         let is_idle = deliveries.is_empty();
-        if self.is_automatic {
+        let is_acknowledged = self.is_automatic && self.journal.is_none();
+        if is_acknowledged {
             self.source.acknowledge(deliveries.len())?;
         }
         for delivery in deliveries {
@@ -120,6 +124,11 @@ impl Consuming<'_> {
                 Ok(_) if std::mem::take(&mut self.skips) => {}
                 Ok(stamp) => {
                     let taken = self.report.take(now, stamp, delivery.is_flagged);
+                    if let Some(journal) = &mut self.journal
+                        && taken != Taken::Foreign
+                    {
+                        journal.take(stamp, delivery.is_flagged);
+                    }
                     self.new += u64::from(taken == Taken::New);
                     self.repeats += u64::from(taken != Taken::New || delivery.is_flagged);
                     if self.has_replies && taken != Taken::Foreign {
@@ -129,7 +138,7 @@ impl Consuming<'_> {
                 }
                 Err(_) => self.report.account.take_damaged(),
             }
-            self.unacknowledged += usize::from(!self.is_automatic);
+            self.unacknowledged += usize::from(!is_acknowledged);
             if self.unacknowledged >= self.every {
                 self.acknowledge()?;
             }
@@ -139,17 +148,30 @@ impl Consuming<'_> {
             self.acknowledge()?;
         }
         if self.new != self.said.0 && (is_idle || self.said.1.elapsed() >= SAY) {
-            self.said = (self.new, Instant::now());
-            self.line.say(&FromProcess::Received {
-                consumer: self.index,
-                messages: self.new,
-                repeats: self.repeats,
-            })?;
+            self.say_received()?;
         }
         Ok(())
     }
 
+    fn say_received(&mut self) -> Result<(), Failure> {
+        self.said = (self.new, Instant::now());
+        self.line.say(&FromProcess::Received {
+            consumer: self.index,
+            messages: self.new,
+            repeats: self.repeats,
+        })
+    }
+
     fn acknowledge(&mut self) -> Result<(), Failure> {
+        // First: once it is acknowledged nobody else gets it.
+        if let Some(journal) = self.journal.as_mut().filter(|journal| !journal.is_empty()) {
+            let had = journal.said(self.report.window);
+            self.line.say(&FromProcess::Had {
+                consumer: self.index,
+                had,
+            })?;
+            self.say_received()?;
+        }
         self.source.acknowledge(self.unacknowledged)?;
         self.unacknowledged = 0;
         Ok(())
@@ -208,6 +230,7 @@ pub fn produce(
             answered: 0,
             go_ns: orders.go_ns.unwrap_or_else(now_ns),
             report: ProducerReport::new(index, schedule.as_ref()),
+            keeps_journal: task.keeps_journal,
             schedule,
         };
         let failure = producer.run().err();
@@ -282,6 +305,8 @@ struct Producing<'a> {
     answered: u64,
     go_ns: u64,
     report: ProducerReport,
+    /// Whether it says what it did as it goes, so that it is known when it is killed.
+    keeps_journal: bool,
     schedule: Option<Schedule>,
 }
 
@@ -355,6 +380,18 @@ impl Producing<'_> {
         let settled = self.sink.settled(wait);
         self.pacer.settle(settled.len() as u64);
         self.answered += settled.len() as u64;
+        if self.keeps_journal && !settled.is_empty() {
+            let taken = settled.iter().filter(|one| one.is_taken);
+            self.line.say(&FromProcess::Did {
+                producer: self.report.producer,
+                did: Did {
+                    confirmed: taken.map(|one| one.sequence).collect(),
+                    sent: self.report.sent,
+                    replies: self.report.replies,
+                    window: self.report.window,
+                },
+            })?;
+        }
         for Settled { sequence, is_taken } in settled {
             match is_taken {
                 true => self.report.confirm(sequence),

@@ -1,6 +1,7 @@
 //! The processes of a run: started, spoken to, heard, and ended whatever happens.
 
 use crate::failure::{About, Failure};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -109,6 +110,25 @@ impl Processes {
             Some(Some(process)) => &process.members,
             _ => &[],
         }
+    }
+
+    /// Sends a signal to the process of a member, if it is there.
+    pub fn signal(&mut self, member: Member, signal: Signal) -> Result<(), Failure> {
+        let mut processes = self.all.iter_mut().flatten();
+        let Some(process) = processes.find(|process| process.members.contains(&member)) else {
+            return Ok(());
+        };
+        // The number of one that has ended may be another's by now.
+        if process
+            .child
+            .try_wait()
+            .about(member.to_string())?
+            .is_some()
+        {
+            return Ok(());
+        }
+        let sent = kill_process(Pid::from_child(&process.child), signal);
+        sent.map_err(io::Error::from).about(member.to_string())
     }
 
     /// How one has ended that has closed its output.

@@ -2,48 +2,109 @@
 
 use crate::output::table;
 use serde_json::{Value, json};
-use workload::{RunResult, Summary, Throughput};
+use workload::{Done, RunResult, Summary, Throughput};
 
-/// What is wrong with a run, in a sentence each. Nothing if all that was sent came once, in order, and was answered.
-pub fn findings(result: &RunResult) -> Vec<String> {
-    let counts = &result.received;
-    let mut findings: Vec<String> = result
-        .missing
-        .iter()
-        .map(|who| format!("missing: {who}"))
-        .collect();
-    let mut say = |count: u64, what: &str| {
+/// What a run has shown, in a sentence each.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// What is wrong. Nothing if all that was sent came once, in order, and was answered, but for `notes`.
+    pub findings: Vec<String>,
+    /// What was done on purpose, and what it brings about.
+    pub notes: Vec<String>,
+}
+
+impl Found {
+    fn say(&mut self, is_expected: bool, count: u64, what: &str) {
+        let sentences = match is_expected {
+            true => &mut self.notes,
+            false => &mut self.findings,
+        };
         if count > 0 {
-            findings.push(format!("{count} {what}"));
+            sentences.push(format!("{count} {what}"));
         }
-    };
-    say(counts.lost, "messages were taken and did not come");
-    say(
+    }
+}
+
+/// What a run has shown. What a fault brings about by itself is no finding: a message of a consumer that is killed is
+/// delivered again, out of order; a producer that is killed sends no more.
+pub fn found(result: &RunResult) -> Found {
+    let counts = &result.received;
+    let mut found = Found::default();
+    for done in &result.done {
+        let Done {
+            fault,
+            after_ms,
+            received,
+        } = done;
+        found.notes.push(format!(
+            "{fault}: done after {after_ms} ms, when {received} messages were known to have come"
+        ));
+    }
+    let is_done = |fault: &String| result.done.iter().any(|done| done.fault == *fault);
+    for fault in result.faults.iter().filter(|fault| !is_done(fault)) {
+        found
+            .findings
+            .push(format!("{fault}: was not done, the run was over before"));
+    }
+    for who in &result.missing {
+        match result.done.iter().any(|done| who.ends_with(&done.fault)) {
+            true => found.notes.push(format!("missing on purpose: {who}")),
+            false => found.findings.push(format!("missing: {who}")),
+        }
+    }
+    let begins = |word: &str| result.done.iter().any(|done| done.fault.starts_with(word));
+    let (kills_consumer, kills_producer) = (begins("kill consumer"), begins("kill producer"));
+    let again = kills_consumer || begins("stop consumer");
+    let is_shared = !result.pattern.is_broadcast();
+    found.say(false, counts.lost, "messages were taken and did not come");
+    found.say(
+        kills_consumer && !is_shared,
         counts.unaccounted,
         "messages were taken and came to nobody whose figures there are: somebody who is missing may have had them",
     );
-    say(counts.refused, "messages were not taken and did not come");
-    say(
+    found.say(
+        kills_producer,
+        counts.refused,
+        "messages were not taken and did not come",
+    );
+    found.say(
+        again && counts.resent == 0,
         counts.duplicates,
         "messages came more than once to where they were to come once",
     );
-    say(
+    found.say(
+        again && is_shared,
         counts.out_of_order,
         "messages came after a later one of their producer",
     );
-    say(counts.damaged, "messages are not as they were sent");
-    say(counts.foreign, "messages are of another run");
-    say(result.unanswered, "replies did not come");
-    say(
+    found.say(false, counts.damaged, "messages are not as they were sent");
+    found.say(false, counts.foreign, "messages are of another run");
+    found.say(
+        kills_consumer || kills_producer,
+        result.unanswered,
+        "replies did not come",
+    );
+    found.say(
+        false,
         counts.assumed,
         "messages are assumed to have come, for there were too many gaps: losses and repeats may be more",
     );
     if let Some(wanted) = result.wanted
         && result.sent < wanted
     {
-        findings.push(format!("{} of {wanted} messages were sent", result.sent));
+        let what = format!("{} of {wanted} messages were sent", result.sent);
+        match kills_producer {
+            true => found.notes.push(what),
+            false => found.findings.push(what),
+        }
     }
-    findings
+    if !result.done.is_empty() && counts.lost + counts.unaccounted == 0 {
+        let taken = result.confirmed;
+        found.notes.push(format!(
+            "none of the {taken} messages that were taken is lost"
+        ));
+    }
+    found
 }
 
 /// What results are compared by, and the runs.
@@ -56,11 +117,11 @@ pub fn document(circumstances: &Value, runs: Value) -> Value {
 }
 
 /// All runs as one document.
-pub fn json(results: &[RunResult], findings: &[Vec<String>]) -> Value {
+pub fn json(results: &[RunResult], found: &[Found]) -> Value {
     let runs: Vec<Value> = results
         .iter()
-        .zip(findings)
-        .map(|(result, findings)| json!({ "result": result, "findings": findings }))
+        .zip(found)
+        .map(|(result, Found { findings, notes })| json!({ "result": result, "findings": findings, "notes": notes }))
         .collect();
     let summaries: Vec<Value> = same(results)
         .map(|runs| {
@@ -80,7 +141,7 @@ fn same(results: &[RunResult]) -> impl Iterator<Item = &[RunResult]> {
 }
 
 /// A line for each run.
-pub fn text(results: &[RunResult], findings: &[Vec<String>]) -> String {
+pub fn text(results: &[RunResult], found: &[Found]) -> String {
     let header = [
         "producers",
         "consumers",
@@ -96,8 +157,8 @@ pub fn text(results: &[RunResult], findings: &[Vec<String>]) -> String {
     ];
     let rows: Vec<Vec<String>> = results
         .iter()
-        .zip(findings)
-        .map(|(result, findings)| row(result, findings.len()))
+        .zip(found)
+        .map(|(result, found)| row(result, found.findings.len()))
         .collect();
     table(&header, &rows)
 }

@@ -5,12 +5,14 @@ use super::client::now_ns;
 use super::processes::{Heard, Processes};
 use crate::failure::{Code, Failure};
 use crate::progress::{Beside, Progress};
+use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use workload::{
-    Absent, Barrier, Cpu, Ending, FromProcess, Input, Member, Output, Plan, Report, ToProcess,
+    Absent, Act, Barrier, Cpu, Disruption, Done, Ending, FromProcess, Input, Journal, Member,
+    Output, Plan, Report, ToProcess, member_of,
 };
 
 /// How often time passes for the barrier.
@@ -20,13 +22,29 @@ const TICK: Duration = Duration::from_millis(100);
 pub struct Course<'a> {
     /// After so long without a message a run is over.
     pub idle_seconds: u64,
+    /// What is done to it on purpose.
+    pub disruptions: &'a [Disruption],
     /// Whether the user wants an end.
     pub is_interrupted: &'a AtomicBool,
     /// The process of the server, if it is this command's own: it goes with all that it has when a run fails.
     pub server: Option<u32>,
 }
 
+/// How long the place of a member of a queue is kept that is gone, and its leases with it, with time to deliver again.
+const REDELIVERY_SECONDS: u64 = 15;
+
 impl Course<'_> {
+    /// After so long without a message a run is over. A member that stands still is waited for, and so is what a killed one did not acknowledge.
+    fn idle(&self) -> u64 {
+        let longest_ms = self.disruptions.iter().map(|one| one.lasting_ms).max();
+        match longest_ms {
+            None => self.idle_seconds,
+            Some(ms) => self
+                .idle_seconds
+                .max(REDELIVERY_SECONDS + ms.div_ceil(1000)),
+        }
+    }
+
     /// Whether the user wants an end.
     pub fn is_interrupted(&self) -> bool {
         // Relaxed: it guards nothing.
@@ -42,6 +60,8 @@ pub struct Ran {
     pub missing: Vec<Absent>,
     /// What was used of processors.
     pub cpu: Option<Cpu>,
+    /// What was done on purpose.
+    pub done: Vec<Done>,
     /// How the server was reached.
     pub transport: String,
     /// Why what was made for it is still there.
@@ -71,10 +91,11 @@ pub fn run(plan: &Plan, course: &Course<'_>) -> Result<Ran, Failure> {
         false => backend.remove(),
     };
     match ran {
-        Ok((reports, missing, cpu)) => Ok(Ran {
-            reports,
-            missing,
-            cpu: Some(cpu),
+        Ok(reported) => Ok(Ran {
+            reports: reported.reports,
+            missing: reported.missing,
+            cpu: Some(reported.cpu),
+            done: reported.done,
             transport,
             left_behind: removed.err(),
         }),
@@ -85,8 +106,13 @@ pub fn run(plan: &Plan, course: &Course<'_>) -> Result<Ran, Failure> {
     }
 }
 
-/// Reports, who is missing, and what was used.
-type Reported = (Vec<Report>, Vec<Absent>, Cpu);
+/// What members and the operating system say of a run.
+struct Reported {
+    reports: Vec<Report>,
+    missing: Vec<Absent>,
+    cpu: Cpu,
+    done: Vec<Done>,
+}
 
 /// Of `/proc/PID/stat` in a second: Linux has the same on every machine that this is built for.
 const TICKS: f64 = 100.0;
@@ -120,6 +146,13 @@ struct Running<'a> {
     processes: Processes,
     barrier: Barrier,
     reports: Vec<Report>,
+    /// What those say who are to be killed.
+    journal: Journal,
+    /// Who stands still, and until when.
+    stopped: Vec<(Instant, Member)>,
+    done: Vec<Done>,
+    /// When all went.
+    went: Instant,
     progress: Progress,
     /// What each consumer has, and how much of all was shown.
     received: BTreeMap<u64, u64>,
@@ -138,8 +171,12 @@ impl<'a> Running<'a> {
             heard,
             tell,
             processes: Processes::default(),
-            barrier: Barrier::new(plan, &[], course.idle_seconds),
+            barrier: Barrier::new(plan, course.disruptions, course.idle()),
             reports: Vec::new(),
+            journal: Journal::new(plan),
+            stopped: Vec::new(),
+            done: Vec::new(),
+            went: Instant::now(),
             progress: Progress::events("messages", plan.deliveries, Beside::Nothing),
             received: BTreeMap::new(),
             shown: 0,
@@ -159,6 +196,7 @@ impl<'a> Running<'a> {
             if self.course.is_interrupted() {
                 return Err(interrupted());
             }
+            self.go_on()?;
             outputs = match self.heard.recv_timeout(TICK) {
                 Ok(heard) => self.hear(heard),
                 Err(RecvTimeoutError::Timeout) => self.take(Input::Tick),
@@ -183,6 +221,15 @@ impl<'a> Running<'a> {
         };
         let input = match what {
             FromProcess::Hello { .. } => Input::Tick,
+            FromProcess::Had { consumer, had } => Input::Received {
+                consumer,
+                messages: self.journal.had(consumer, &had),
+                repeats: 0,
+            },
+            FromProcess::Did { producer, did } => {
+                self.journal.did(producer, &did);
+                Input::Tick
+            }
             FromProcess::Used(ns) => {
                 self.used.clients_ns.insert(process, ns);
                 Input::Tick
@@ -194,10 +241,14 @@ impl<'a> Running<'a> {
                 repeats,
             } => {
                 self.show(consumer, messages);
-                Input::Received {
-                    consumer,
-                    messages,
-                    repeats,
+                // What one who is killed has not acknowledged comes again, to another: only what it has said counts.
+                match self.journal.is_kept_by(Member::Consumer(consumer)) {
+                    true => Input::Tick,
+                    false => Input::Received {
+                        consumer,
+                        messages,
+                        repeats,
+                    },
                 }
             }
             FromProcess::Sent { producer, messages } => Input::Sent { producer, messages },
@@ -247,6 +298,7 @@ impl<'a> Running<'a> {
             Output::StartProducers => self.start(|member| matches!(member, Member::Producer(_)))?,
             Output::Go => {
                 self.used.server_before = self.server_seconds();
+                self.went = Instant::now();
                 self.processes.say_to_all(&ToProcess::Go(now_ns()));
             }
             Output::StopProducers => self.processes.say_to_all(&ToProcess::StopProducers),
@@ -254,10 +306,44 @@ impl<'a> Running<'a> {
                 self.used.server_after = self.server_seconds();
                 self.processes.say_to_all(&ToProcess::Finish);
             }
-            Output::Disrupt(_) => unreachable!("scenarios with faults are refused"),
+            Output::Disrupt(disruption) => self.disrupt(&disruption)?,
             Output::Over(ending) => return Ok(Some(ending)),
         }
         Ok(None)
+    }
+
+    /// Does to a member what is to be done on purpose.
+    fn disrupt(&mut self, disruption: &Disruption) -> Result<(), Failure> {
+        let member = member_of(disruption.target);
+        let member = member.expect("scenarios with other faults are refused");
+        match disruption.act {
+            Act::Kill => self.processes.signal(member, Signal::KILL)?,
+            Act::Stop => {
+                self.processes.signal(member, Signal::STOP)?;
+                let lasting = Duration::from_millis(disruption.lasting_ms);
+                self.stopped.push((Instant::now() + lasting, member));
+            }
+            Act::Slow | Act::Cut | Act::ExpireToken => {
+                unreachable!("scenarios with other faults are refused")
+            }
+        }
+        self.done.push(Done {
+            fault: disruption.to_string(),
+            after_ms: self.went.elapsed().as_millis() as u64,
+            received: self.shown,
+        });
+        Ok(())
+    }
+
+    /// Lets those go on who have stood still for long enough.
+    fn go_on(&mut self) -> Result<(), Failure> {
+        let now = Instant::now();
+        let is_due = |one: &mut (Instant, Member)| one.0 <= now;
+        let due: Vec<(Instant, Member)> = self.stopped.extract_if(.., is_due).collect();
+        for (_, member) in due {
+            self.processes.signal(member, Signal::CONT)?;
+        }
+        Ok(())
     }
 
     /// What the server has used of processors so far, if it is known.
@@ -294,10 +380,25 @@ impl<'a> Running<'a> {
         match ending {
             Ending::Failed(why) => Err(Failure::new(Code::Failure, "the run", why)),
             Ending::Ended(missing) => {
+                let Self {
+                    mut reports,
+                    journal,
+                    processes,
+                    ..
+                } = self;
                 if missing.is_empty() {
-                    self.processes.end();
+                    processes.end();
                 }
-                Ok((self.reports, missing, cpu))
+                let has_reported: Vec<Member> = reports.iter().map(Report::member).collect();
+                let silent = missing.iter().map(|one| one.member);
+                let silent = silent.filter(|member| !has_reported.contains(member));
+                reports.extend(journal.reports_of(silent));
+                Ok(Reported {
+                    reports,
+                    missing,
+                    cpu,
+                    done: self.done,
+                })
             }
         }
     }
