@@ -520,3 +520,90 @@ fn faults_of_the_command_line_are_read_as_those_of_a_file() {
         ran.stdout
     );
 }
+
+/// The published files of a small experiment, in a directory of their own.
+fn published(rig: &Rig) {
+    let directory = rig.path("streamsim");
+    std::fs::create_dir(&directory).unwrap();
+    let experiment = |role: &str| {
+        format!(
+            r#"{{"role": "{role}", "testType": "throughput", "testPattern": "work-sharing", "testMode": "msgCount",
+                "msgCount": 512, "numPhases": [1], "concurrency": 0}}"#
+        )
+    };
+    let workload = r#"{"WorkloadName": "deleria", "PayloadSize": 2000, "PayloadFormat": "binary",
+        "PayloadElement": "variable", "DataRate": 4000000, "NumProducers": 2, "NumConsumers": 2,
+        "DataPackaging": {"type": "batched", "batchMessageCount": 8}, "Variability": "steady"}"#;
+    let tunables = r#"{"Acknowledgements": {"PublisherConfirms": {"type": "batch_sync", "batchSize": 64},
+        "ConsumerAcks": {"mode": "manual", "manualAckType": "multiple", "manualAckMultipleCount": 64}},
+        "Durability": {"MessageDurability": "none", "QueueDurability": "none"}, "PrefetchCount": {"PerConsumer": 64},
+        "QueueProperties": {"QueueStructure": "classic", "QueueSizeMessages": 131072,
+        "QueueOverflow": "reject-publish"}, "TotalQueues": 2}"#;
+    let framework = r#"{"toolkit": "none", "tlsEncryption": "NoTls", "amqpsUrl": "amqp://user:secret@host:5672/",
+        "hostname": "host", "port": 5672, "authentication": {"password": "secret"}, "color": "blue"}"#;
+    for (name, text) in [
+        ("producer.json", experiment("producer")),
+        ("consumer.json", experiment("consumer")),
+        ("coordinator.json", experiment("coordinator")),
+        ("workload.json", workload.to_owned()),
+        ("tunables.json", tunables.to_owned()),
+        ("framework.json", framework.to_owned()),
+    ] {
+        std::fs::write(directory.join(name), text).unwrap();
+    }
+}
+
+#[test]
+fn published_files_are_run_and_converted() {
+    let rig = Rig::default();
+    published(&rig);
+    let text = rig.run(&["workload", "convert", "streamsim"]).ok();
+    assert!(
+        text.contains("Variability = \"steady\" is ignored: the published program reads it and"),
+        "{text}"
+    );
+    assert!(text.contains("color = \"blue\" is ignored"), "{text}");
+    assert!(!text.contains("secret"), "{text}");
+    // What was converted is a scenario.
+    std::fs::write(
+        rig.path("own.toml"),
+        text.replace("backend = \"amqp\"", "backend = \"thalweg\""),
+    )
+    .unwrap();
+    let plan = rig.run(&["workload", "plan", "own.toml"]).ok();
+    assert!(plan.contains("128 deliveries"), "{plan}");
+    let ran = rig.run(&[&RUN[..], &["--streamsim", "streamsim"]].concat());
+    assert_eq!(ran.status.code(), Some(0), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("color = \"blue\" is ignored"),
+        "{}",
+        ran.stderr
+    );
+    assert!(!ran.stderr.contains("secret"), "{}", ran.stderr);
+    let result = &results(&rig)["runs"][0]["result"];
+    assert_eq!(number(result, "/received/distinct"), 128);
+    assert_eq!(number(result, "/workload/message_bytes"), 16_000);
+}
+
+#[test]
+fn a_role_that_is_not_there_or_there_twice_is_named() {
+    let rig = Rig::default();
+    published(&rig);
+    let workload = rig.path("streamsim/workload.json");
+    std::fs::copy(&workload, rig.path("streamsim/again.json")).unwrap();
+    let ran = rig.run(&["workload", "convert", "streamsim"]).exits(2);
+    assert!(
+        ran.stderr
+            .contains("again.json and streamsim/workload.json are both a workload"),
+        "{}",
+        ran.stderr
+    );
+    std::fs::remove_file(rig.path("streamsim/again.json")).unwrap();
+    std::fs::remove_file(workload).unwrap();
+    let ran = rig.run(&["workload", "convert", "streamsim"]).exits(2);
+    assert!(
+        ran.stderr.contains("there is no file with a workload"),
+        "{}",
+        ran.stderr
+    );
+}

@@ -37,6 +37,7 @@ mod settings;
 mod shape;
 mod summary;
 mod window;
+mod written;
 
 pub use account::{ATTEMPTS_MAX, Account, Counts, INTERVALS_MAX, SentBy, Taken};
 pub use architecture::{Architecture, Entrance, Proxy, ProxyLog};
@@ -53,7 +54,7 @@ pub use pacer::{ANSWER_NS_MAX, DUE_UNCONFIRMED_MAX, Next, Pacer};
 pub use pattern::Pattern;
 pub use payload::{Damaged, Payload, STAMP_BYTES, Stamp};
 pub use plan::{Assignment, Common, Member, Pace, Plan, PlanError, Replies, Task, member_of};
-pub use published::{Files, Ignored, Published};
+pub use published::{Files, Ignored, Published, ROLES, Role};
 pub use report::{ConsumerReport, ProducerReport, Report};
 pub use result::{Cpu, Done, FORMAT, Observed, RunResult};
 pub use scenario::{

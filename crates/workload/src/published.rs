@@ -30,6 +30,72 @@ pub struct Files<'a> {
     pub framework: Text<'a>,
 }
 
+/// Which of the files one is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Of the producers.
+    Producer,
+    /// Of the consumers.
+    Consumer,
+    /// Of the coordinator.
+    Coordinator,
+    /// Sizes, rates and numbers.
+    Workload,
+    /// Confirms, acknowledgements and queues.
+    Tunables,
+    /// Where the server is.
+    Framework,
+}
+
+/// All of them.
+pub const ROLES: [Role; 6] = [
+    Role::Producer,
+    Role::Consumer,
+    Role::Coordinator,
+    Role::Workload,
+    Role::Tunables,
+    Role::Framework,
+];
+
+impl Role {
+    /// What a file is, by a field that no other has.
+    ///
+    /// # Errors
+    /// If it is none of them.
+    pub fn of(text: Text<'_>) -> Result<Self, ScenarioError> {
+        let mut fields = Fields::of_json(text)?;
+        let experiments = [
+            ("producer", Self::Producer),
+            ("consumer", Self::Consumer),
+            ("coordinator", Self::Coordinator),
+        ];
+        if let Some(role) = fields.word("role", &experiments)? {
+            return Ok(role);
+        }
+        let others = [
+            ("WorkloadName", Self::Workload),
+            ("Acknowledgements", Self::Tunables),
+            ("toolkit", Self::Framework),
+        ];
+        let found = others.iter().find(|(key, _)| fields.value(key).is_some());
+        found.map(|&(_, role)| role).ok_or_else(|| {
+            fields.missing("role", "role, WorkloadName, Acknowledgements or toolkit: a file of the published simulator")
+        })
+    }
+
+    /// How it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Producer => "an experiment with the role producer",
+            Self::Consumer => "an experiment with the role consumer",
+            Self::Coordinator => "an experiment with the role coordinator",
+            Self::Workload => "a workload",
+            Self::Tunables => "tunables",
+            Self::Framework => "a framework",
+        }
+    }
+}
+
 /// A field that has no effect here, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ignored {

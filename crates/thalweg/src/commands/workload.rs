@@ -18,6 +18,7 @@ mod native;
 mod processes;
 mod report;
 mod runner;
+mod streamsim;
 
 pub use args::WorkloadCommand;
 
@@ -25,7 +26,7 @@ use crate::commands::bench::peer::{Cores, ServerProcess, Way};
 use crate::failure::{About, Code, Failure};
 use crate::interrupt::on_interrupt;
 use crate::output::{Output, table};
-use args::{PlanArgs, RunArgs};
+use args::{ConvertArgs, PlanArgs, RunArgs};
 use choose::Chosen;
 use json_file::JsonFile;
 use report::Found;
@@ -38,9 +39,24 @@ use workload::{Observed, Pace, Plan, Run, RunResult, Scenario, Url};
 pub fn run(command: WorkloadCommand) -> Result<ExitCode, Failure> {
     match command {
         WorkloadCommand::Run(args) => run_all(&args),
+        WorkloadCommand::Convert(args) => convert(&args).map(|()| ExitCode::SUCCESS),
         WorkloadCommand::Plan(args) => plan(&args).map(|()| ExitCode::SUCCESS),
         WorkloadCommand::Client(args) => client::run(&args).map(|()| ExitCode::SUCCESS),
     }
+}
+
+/// Prints a scenario of ours from published files. Its URL, which may hold a password, is left out.
+fn convert(args: &ConvertArgs) -> Result<(), Failure> {
+    let mut published = streamsim::read(&args.files)?;
+    published.scenario.url = None;
+    let mut output = Output::new(false);
+    for note in streamsim::notes(&published) {
+        // What a file has may have lines of its own.
+        output.line(&format!("# {}", note.replace(['\n', '\r'], " ")))?;
+    }
+    output.line("# amqpsUrl is left out, for it may hold a password")?;
+    output.line(published.scenario.to_toml().trim_end())?;
+    output.flush()
 }
 
 fn plan_of(

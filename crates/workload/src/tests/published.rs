@@ -320,3 +320,41 @@ fn durations_are_the_seconds_that_the_program_waits() {
     assert_eq!(published.scenario.amount, Amount::Seconds(5));
     assert!(published.ignored.iter().any(|one| one.key == "msgCount"));
 }
+
+#[test]
+fn each_file_is_known_by_what_is_in_it() {
+    let role = |text| {
+        Role::of(Text {
+            file: "a.json",
+            text,
+        })
+    };
+    let experiment = EXPERIMENT.replace("ROLE", "coordinator");
+    let found = [&experiment, WORKLOAD, TUNABLES, FRAMEWORK].map(|text| role(text).unwrap());
+    let expected = [
+        Role::Coordinator,
+        Role::Workload,
+        Role::Tunables,
+        Role::Framework,
+    ];
+    assert_eq!(found, expected);
+    for (text, says) in [
+        ("{}", "a.json: role: found nothing"),
+        ("{\"role\": 3}", "a.json: role: found 3"),
+        ("[", "a.json: "),
+    ] {
+        let error = role(text).unwrap_err().to_string();
+        assert!(error.starts_with(says), "{error}");
+    }
+}
+
+#[test]
+fn a_published_scenario_is_written_and_read_again() {
+    let scenario = USUAL.read().unwrap().scenario;
+    let text = scenario.to_toml();
+    let read = Scenario::from_toml(Text {
+        file: "a.toml",
+        text: &text,
+    });
+    assert_eq!(read, Ok(scenario), "{text}");
+}

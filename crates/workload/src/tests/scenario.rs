@@ -71,6 +71,12 @@ queue_messages_max = 1000
 overflow = "drop-head"
 "#,
     );
+    let written = scenario.to_toml();
+    let read = Scenario::from_toml(Text {
+        file: "a.toml",
+        text: &written,
+    });
+    assert_eq!(read.as_ref(), Ok(&scenario), "{written}");
     assert_eq!(scenario.name, "bright field");
     assert_eq!(scenario.backend, Backend::Amqp);
     assert!(scenario.tls);
@@ -320,6 +326,12 @@ fn any_text_is_a_scenario_with_plans_or_an_error() {
         match Scenario::from_toml(Text { file, text: &text }) {
             Ok(scenario) => {
                 taken += 1;
+                let written = scenario.to_toml();
+                let read = Scenario::from_toml(Text {
+                    file,
+                    text: &written,
+                });
+                assert_eq!(read.as_ref(), Ok(&scenario), "seed {seed}: {written}");
                 let run = scenario.runs()[0];
                 let plan = Plan::new(&scenario, run, seed, Some(1e3)).unwrap();
                 assert_eq!(plan.members().count() as u64, run.producers + run.consumers);

@@ -11,6 +11,8 @@ pub enum WorkloadCommand {
     /// Producers and consumers are processes of this host. Exits with 3 if anything was lost, doubled, damaged or out
     /// of order, or if somebody's figures are missing.
     Run(RunArgs),
+    /// Print the scenario of files of the published simulator (StreamSim), which fields have no effect and why
+    Convert(ConvertArgs),
     /// Print what a scenario would run, process by process, without running it
     Plan(PlanArgs),
     /// A process of a run
@@ -22,12 +24,16 @@ pub enum WorkloadCommand {
 #[derive(Debug, Clone, Args)]
 pub struct WhatArgs {
     /// A file with a scenario
-    #[arg(value_name = "SCENARIO", required_unless_present = "experiment")]
+    #[arg(value_name = "SCENARIO", required_unless_present_any = ["experiment", "streamsim"])]
     pub scenario: Option<PathBuf>,
     /// One of the published experiments, scaled to one machine: dstream-sharing, lstream-sharing,
     /// dstream-feedback, lstream-feedback, generic-broadcast, generic-gather
     #[arg(long, value_name = "NAME", conflicts_with = "scenario")]
     pub experiment: Option<String>,
+    /// Files of the published simulator (StreamSim), or a directory of such: one of each role and a workload,
+    /// tunables and a framework
+    #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with_all = ["scenario", "experiment"])]
+    pub streamsim: Vec<PathBuf>,
     /// Numbers of consumers, each a run, in place of the scenario's
     #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
     pub consumers: Vec<u64>,
@@ -52,6 +58,13 @@ pub struct WhatArgs {
     /// Messages a second of an open loop at the same numbers, of which the scenario's loop is a share
     #[arg(long, value_name = "RATE")]
     pub measured: Option<f64>,
+}
+
+#[derive(Debug, Args)]
+pub struct ConvertArgs {
+    /// The files, or a directory of such: one of each role and a workload, tunables and a framework
+    #[arg(value_name = "PATH", required = true)]
+    pub files: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -1,8 +1,9 @@
 //! Which scenario is run: its file, what the command line changes of it, and what cannot be run.
 
 use super::args::WhatArgs;
-use super::backend;
+use super::{backend, streamsim};
 use crate::failure::{About, Failure};
+use std::path::Path;
 use toml::{Table, Value};
 use workload::{
     Act, Architecture, Backend, Disruption, EXPERIMENTS, Loop, Scenario, Text, member_of,
@@ -65,6 +66,22 @@ fn check_measured(scenario: &Scenario, measured: Option<f64>) -> Result<(), Fail
 }
 
 fn text(what: &WhatArgs) -> Result<(String, String), Failure> {
+    if !what.streamsim.is_empty() {
+        let mut published = streamsim::read(&what.streamsim)?;
+        for note in streamsim::notes(&published) {
+            eprintln!("note: {note}");
+        }
+        let scenario = &mut published.scenario;
+        eprintln!(
+            "note: {} is run with Thalweg, at --url or --serve, and not at its amqpsUrl",
+            scenario.name
+        );
+        scenario.backend = Backend::Thalweg;
+        scenario.url = None;
+        scenario.tls = false;
+        let name = what.streamsim[0].display().to_string();
+        return Ok((name, published.scenario.to_toml()));
+    }
     if let Some(name) = &what.experiment {
         let found = EXPERIMENTS.iter().find(|one| one.name == name);
         let names = EXPERIMENTS.map(|one| one.name).join(", ");
@@ -82,14 +99,18 @@ fn text(what: &WhatArgs) -> Result<(String, String), Failure> {
             "needs a scenario or --experiment",
         ));
     };
+    Ok((path.display().to_string(), read_bounded(path)?))
+}
+
+/// A file that is not too long for what it is to be.
+pub fn read_bounded(path: &Path) -> Result<String, Failure> {
     let name = path.display().to_string();
     let bytes = std::fs::metadata(path).about(&name)?.len();
     if bytes > FILE_BYTES_MAX {
         let what = format!("has {bytes} bytes; a scenario has {FILE_BYTES_MAX} at most");
         return Err(Failure::usage(name, what));
     }
-    let text = std::fs::read_to_string(path).about(&name)?;
-    Ok((name, text))
+    std::fs::read_to_string(path).about(&name)
 }
 
 /// What the command line has in place of keys of the file.
