@@ -607,3 +607,32 @@ fn a_role_that_is_not_there_or_there_twice_is_named() {
         ran.stderr
     );
 }
+
+#[test]
+fn experiments_are_listed_and_results_laid_beside_each_other() {
+    let rig = Rig::default();
+    let text = rig.run(&["workload", "list"]).ok();
+    assert!(text.contains("dstream-sharing"), "{text}");
+    assert!(text.contains("work sharing with feedback"), "{text}");
+    let file = scenario(&rig, "work sharing with feedback", "messages = 200");
+    rig.run(&[&RUN[..], &[&file]].concat()).ok();
+    std::fs::copy(rig.path("out.json"), rig.path("other.json")).unwrap();
+    let args = [
+        "workload",
+        "page",
+        "out.json",
+        "other.json",
+        "--out",
+        "page.html",
+    ];
+    rig.run(&args).ok();
+    let page = std::fs::read_to_string(rig.path("page.html")).unwrap();
+    for part in [
+        "<svg",
+        "small: work sharing with feedback",
+        "<b>other</b>",
+        "Time to the reply, 2 consumers",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+}

@@ -15,6 +15,7 @@ mod client;
 mod json_file;
 mod members;
 mod native;
+mod page;
 mod processes;
 mod report;
 mod runner;
@@ -34,12 +35,14 @@ use runner::Course;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use workload::{Observed, Pace, Plan, Run, RunResult, Scenario, Url};
+use workload::{EXPERIMENTS, Observed, Pace, Plan, Run, RunResult, Scenario, Text, Url};
 
 pub fn run(command: WorkloadCommand) -> Result<ExitCode, Failure> {
     match command {
         WorkloadCommand::Run(args) => run_all(&args),
         WorkloadCommand::Convert(args) => convert(&args).map(|()| ExitCode::SUCCESS),
+        WorkloadCommand::List => list().map(|()| ExitCode::SUCCESS),
+        WorkloadCommand::Page(args) => page::run(&args).map(|()| ExitCode::SUCCESS),
         WorkloadCommand::Plan(args) => plan(&args).map(|()| ExitCode::SUCCESS),
         WorkloadCommand::Client(args) => client::run(&args).map(|()| ExitCode::SUCCESS),
     }
@@ -56,6 +59,42 @@ fn convert(args: &ConvertArgs) -> Result<(), Failure> {
     }
     output.line("# amqpsUrl is left out, for it may hold a password")?;
     output.line(published.scenario.to_toml().trim_end())?;
+    output.flush()
+}
+
+/// The published experiments, each with what it sends.
+fn list() -> Result<(), Failure> {
+    let rows: Result<Vec<Vec<String>>, Failure> = EXPERIMENTS
+        .iter()
+        .map(|experiment| {
+            let scenario = Scenario::from_toml(Text {
+                file: experiment.name,
+                text: experiment.toml,
+            });
+            let scenario = scenario.map_err(|error| Failure::usage("workload", error))?;
+            let counts = scenario.consumers.iter().map(u64::to_string);
+            let counts: Vec<String> = counts.collect();
+            let mut messages: Vec<String> = scenario
+                .consumers
+                .iter()
+                .filter_map(|consumers| scenario.messages_of(*consumers))
+                .map(|messages| messages.to_string())
+                .collect();
+            messages.dedup();
+            Ok(vec![
+                experiment.name.to_owned(),
+                page::word(&scenario.pattern),
+                scenario.shape.message_bytes.to_string(),
+                messages.join(", "),
+                counts.join(","),
+            ])
+        })
+        .collect();
+    let mut output = Output::new(false);
+    output.line(&table(
+        &["experiment", "pattern", "bytes", "messages", "consumers"],
+        &rows?,
+    ))?;
     output.flush()
 }
 

@@ -13,6 +13,10 @@ pub enum WorkloadCommand {
     Run(RunArgs),
     /// Print the scenario of files of the published simulator (StreamSim), which fields have no effect and why
     Convert(ConvertArgs),
+    /// List the published experiments
+    List,
+    /// Lay results beside each other: one page of HTML with plots, which loads nothing
+    Page(PageArgs),
     /// Print what a scenario would run, process by process, without running it
     Plan(PlanArgs),
     /// A process of a run
@@ -65,6 +69,16 @@ pub struct ConvertArgs {
     /// The files, or a directory of such: one of each role and a workload, tunables and a framework
     #[arg(value_name = "PATH", required = true)]
     pub files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct PageArgs {
+    /// Files of `thalweg workload run --json`, up to 8
+    #[arg(value_name = "RESULTS", required = true)]
+    pub results: Vec<PathBuf>,
+    /// The page
+    #[arg(long, value_name = "FILE", default_value = "workloads.html")]
+    pub out: PathBuf,
 }
 
 #[derive(Debug, Args)]
