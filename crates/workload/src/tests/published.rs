@@ -329,7 +329,9 @@ fn each_file_is_known_by_what_is_in_it() {
             text,
         })
     };
-    let experiment = EXPERIMENT.replace("ROLE", "coordinator");
+    let experiment = EXPERIMENT
+        .replace("ROLE", "coordinator")
+        .replace("COUNT", "1");
     let found = [&experiment, WORKLOAD, TUNABLES, FRAMEWORK].map(|text| role(text).unwrap());
     let expected = [
         Role::Coordinator,

@@ -23,12 +23,12 @@ pub struct Chosen {
 /// The scenario, checked.
 pub fn scenario(what: &WhatArgs) -> Result<Chosen, Failure> {
     let (name, text) = text(what)?;
-    let read = |text: &str| {
-        let scenario = Scenario::from_toml(Text { file: &name, text });
+    let read = |file: &str, text: &str| {
+        let scenario = Scenario::from_toml(Text { file, text });
         scenario.map_err(|error| Failure::usage("workload", error))
     };
     // First as it is, so that an error states what stands there.
-    let scenario = read(&text)?;
+    let scenario = read(&name, &text)?;
     let table: Result<Table, _> = text.parse();
     let mut table = table.map_err(|error| Failure::usage(&name, error))?;
     let scenario = match (changes(what)?, faults(what)?) {
@@ -39,7 +39,12 @@ pub fn scenario(what: &WhatArgs) -> Result<Chosen, Failure> {
             if let Value::Array(all) = table.entry("faults").or_insert_with(none) {
                 all.extend(faults.into_iter().map(Value::String));
             }
-            read(&table.to_string())?
+            // A run that is counted has no time.
+            if what.messages.is_some() {
+                table.remove("seconds");
+            }
+            let changed = format!("{name}, as the command line changes it");
+            read(&changed, &table.to_string())?
         }
     };
     check(&scenario)?;

@@ -165,6 +165,10 @@ pub fn text(results: &[RunResult], found: &[Found]) -> String {
 
 fn row(result: &RunResult, findings: usize) -> Vec<String> {
     let rate = |one: Option<Throughput>| match one {
+        // A few large messages a second are a rate too.
+        Some(one) if one.messages_per_second < 10.0 => {
+            format!("{:.2}", one.messages_per_second)
+        }
         Some(one) => format!("{:.0}", one.messages_per_second),
         None => "-".to_owned(),
     };
