@@ -89,6 +89,14 @@ impl Message {
         }
     }
 
+    /// Bytes for a link that carries nothing else ([`crate::LinkOptions::bytes_alone`]).
+    pub fn bytes(payload: Vec<Bytes>) -> Self {
+        Self {
+            payload,
+            ..Self::control(FrameKind::Request, 0, Bytes::new())
+        }
+    }
+
     /// Length of the payload.
     pub fn payload_bytes(&self) -> u64 {
         self.payload.iter().map(|piece| piece.len() as u64).sum()
@@ -276,6 +284,12 @@ pub trait Link: Send {
 
     /// Bytes that were queued and not yet handed to the network.
     fn queued_bytes(&self) -> u64;
+
+    /// Takes nothing in while it is held, of a link of bytes ([`crate::LinkOptions::bytes_alone`]): its other side is to
+    /// wait. Other links have credits for that, and do nothing here.
+    fn hold(&mut self, held: bool) {
+        let _ = held;
+    }
 
     /// Moves bytes as far as that goes without waiting, and returns the next
     /// thing that came of it. To be called until `None`: after calls that

@@ -9,6 +9,7 @@ mod address;
 mod bucket;
 mod bundle;
 mod byte_stream;
+mod bytes_link;
 mod calls;
 #[cfg(test)]
 mod chance;

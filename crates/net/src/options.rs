@@ -14,7 +14,11 @@ pub struct LinkOptions {
     /// Size of the send and of the receive buffer of a unix socket. TCP sizes
     /// its own, to the delay of the path.
     pub socket_buffer_bytes: usize,
+    /// Links of TCP and TLS carry bytes alone, for a protocol of others: what arrives is the payload of messages,
+    /// and of a message that is sent the payload is written.
+    pub bytes_alone: bool,
 }
+
 
 impl Default for LinkOptions {
     fn default() -> Self {
@@ -23,6 +27,7 @@ impl Default for LinkOptions {
             first_payload_bytes_max: u64::MAX,
             pool: Pool::new(64 << 20),
             socket_buffer_bytes: 1 << 20,
+            bytes_alone: false,
         }
     }
 }

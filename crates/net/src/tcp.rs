@@ -1,10 +1,10 @@
 //! `tcp://host:port`.
 
 use crate::address;
+use crate::bytes_link::link_over;
 use crate::contract::*;
 use crate::options::LinkOptions;
 use crate::socket::{Socket, SocketBytes, next_connection};
-use crate::stream::StreamLink;
 use socket2::SockRef;
 use std::io;
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
@@ -85,7 +85,7 @@ fn link(stream: mio::net::TcpStream, address: String, options: &LinkOptions) -> 
         address,
         ..Peer::default()
     };
-    Box::new(StreamLink::new(SocketBytes(stream), peer, options.clone()))
+    link_over(SocketBytes(stream), peer, options)
 }
 
 struct TcpListening {

@@ -20,10 +20,10 @@ pub use primitives::{CRYPTO_PROVIDER, crypto_provider};
 pub use proxy::{Proxies, Proxy};
 pub use trust::Trust;
 
+use crate::bytes_link::link_over;
 use crate::contract::*;
 use crate::options::LinkOptions;
 use crate::socket::next_connection;
-use crate::stream::StreamLink;
 use crate::tcp::resolve;
 use address::{SCHEME, TlsAddress};
 use proxy::Proxied;
@@ -186,7 +186,7 @@ fn link(
         address,
         ..Peer::default()
     };
-    Box::new(StreamLink::new(stream, peer, options.clone()))
+    link_over(stream, peer, options)
 }
 
 struct TlsListening {
