@@ -24,6 +24,17 @@ pub enum ClientOutput {
         /// What comes.
         delivery: Delivery,
     },
+    /// The client is let in, as [`Input::ClientHello`] asked.
+    ///
+    /// [`Input::ClientHello`]: crate::node::Input::ClientHello
+    Welcome {
+        /// Bytes of `Produce` payload that may be unanswered at once; one call larger than this is let in alone.
+        produce_credit: u64,
+        /// The namespace of its names.
+        namespace: String,
+    },
+    /// How long the client's credential is good, or why another one is not taken in its place.
+    Credential(Authenticated),
     /// Whether the client is there still is to be found out: [`ClientInput::Alive`], or anything
     /// else of it, says so.
     ///

@@ -13,6 +13,7 @@ use memory::Buffer;
 use net::{BulkToken, Message, NetError, Peer, Received, RegionRead, RegionWrite};
 use std::path::PathBuf;
 use std::sync::Arc;
+use wire::message::Hello;
 
 /// See [`Input::LinkQueued`].
 pub const LINK_QUEUED_BYTES_HIGH: u64 = 8 << 20;
@@ -61,6 +62,15 @@ pub enum Input {
         peer: Peer,
         /// What its client has proved.
         identity: Identity,
+    },
+    /// A connection stands whose listener speaks another protocol, and whose client presents this, as a client of
+    /// Thalweg's own protocol does. [`ClientOutput::Welcome`] lets it in; else the connection is ended.
+    ClientHello {
+        link: LinkId,
+        /// Who is at the other end.
+        peer: Peer,
+        /// Who the client says to be, and by what it proves that.
+        hello: Box<Hello>,
     },
     /// Something came on such a connection.
     Client { link: LinkId, input: ClientInput },

@@ -41,8 +41,7 @@ use wire::frame::FrameKind;
 use wire::message::Method;
 use wire::{ErrorReply, TopicId};
 
-/// One server's topics, partitions, consumers and producers, as a plain state
-/// machine. See [`crate::node`] for how it is driven.
+/// One server's topics, partitions, consumers and producers, as a plain state machine. See [`crate::node`] for how it is driven.
 pub struct Node {
     pub(crate) ctx: Ctx,
     pub(crate) sessions: Sessions,
@@ -123,6 +122,9 @@ impl Node {
                 peer,
                 identity,
             } => self.sessions.client_up(link, peer, identity, &mut self.ctx),
+            Input::ClientHello { link, peer, hello } => {
+                self.sessions.client_hello(link, peer, *hello, &mut self.ctx);
+            }
             Input::Client { link, input } => self.client(link, input),
             Input::ReadDone { token, result, .. } => match self.ctx.bulk.remove(&token) {
                 Some(Bulk::Transfer(storage, transfer)) => {
@@ -326,6 +328,10 @@ impl Node {
             }
             Asked::Cancel => self.cancel(caller),
             Asked::Deliveries => self.deliver_again(caller.link),
+            Asked::Prefetch(prefetch) => {
+                let membership = self.sessions.membership(caller);
+                self.at_members(|members, lent| members.set_prefetch(membership, &prefetch, lent));
+            }
             Asked::Credit(bytes) => {
                 let session = self.sessions.get(caller.link);
                 let storage = session.and_then(|session| session.subscriptions.get(&caller.id));
@@ -828,8 +834,7 @@ impl Node {
         (self.ctx.data.held(), self.ctx.data.limit())
     }
 
-    /// What had failed and so was not closed cleanly, once the node is drained: the internal
-    /// partition, or else the first partition.
+    /// What had failed and so was not closed cleanly, once the node is drained: the internal partition, or else the first partition.
     pub fn unclean(&self) -> Option<&str> {
         self.unclean.as_deref()
     }

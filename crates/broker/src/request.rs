@@ -26,8 +26,33 @@ pub enum ClientInput {
         /// Beside those that it had.
         bytes: u64,
     },
+    /// A member of a queue may have so much unsettled from now on.
+    Prefetch {
+        /// Of the call by which it joined.
+        id: u64,
+        /// How much.
+        prefetch: Prefetch,
+    },
+    /// It presents another credential. Answered by [`ClientOutput::Credential`].
+    ///
+    /// [`ClientOutput::Credential`]: crate::answer::ClientOutput::Credential
+    Authenticate(Authenticate),
     /// It was heard of.
     Alive,
+}
+
+/// How much a member of a queue may have unsettled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefetch {
+    /// Events; 0 gets nothing more.
+    pub events: u32,
+    /// Their bytes; one larger event comes alone.
+    pub bytes: u64,
+    /// It is given something when so many are free, or when fewer have been for a while: with every settlement
+    /// one event would make a delivery an event.
+    pub step_events: u32,
+    /// The same of bytes.
+    pub step_bytes: u64,
 }
 
 /// A request, and what its caller wants of the answer.

@@ -41,7 +41,7 @@ use crate::io::{LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_BYTES_LOW, Output};
 use crate::pace::Direction;
 use crate::paused::Pause;
 use crate::refusal::{Refused, draining, malformed, refuse};
-use crate::request::{Call, ClientInput, Request};
+use crate::request::{Call, ClientInput, Prefetch, Request};
 use crate::timers::Timer;
 use access::Trust;
 use connection::Language;
@@ -82,6 +82,8 @@ pub(crate) enum Asked {
     Cancel,
     /// A subscription may be delivered so many bytes more.
     Credit(u64),
+    /// A member of a queue may have so much unsettled.
+    Prefetch(Prefetch),
     /// The connection takes deliveries again.
     Deliveries,
 }
@@ -190,6 +192,12 @@ impl Sessions {
         }
     }
 
+    /// What has joined by this request.
+    pub fn membership(&self, caller: RequestId) -> Option<Membership> {
+        let session = self.links.get(&caller.link)?;
+        session.memberships.get(&caller.id).copied()
+    }
+
     /// A membership has ended. With an error the client is notified, unless it waits for the
     /// answer to the request that was to begin it.
     pub fn end_membership(&mut self, caller: RequestId, error: Option<ErrorReply>, ctx: &mut Ctx) {
@@ -245,6 +253,16 @@ impl Sessions {
                 }
             }
             Err(error) => self.end(link, 0, error, ctx),
+        }
+    }
+
+    /// A connection stands whose listener speaks another protocol, and whose client presents something.
+    pub fn client_hello(&mut self, link: LinkId, peer: Peer, hello: Hello, ctx: &mut Ctx) {
+        if self.add(link, peer, Language::Foreign, ctx)
+            && let Err(error) = self.foreign_hello(link, hello, ctx)
+        {
+            self.audit_stranger(link, &error, ctx);
+            self.end(link, 0, error, ctx);
         }
     }
 
@@ -411,7 +429,10 @@ impl Sessions {
                 self.heartbeat(link, message.flags, ctx);
                 Ok(None)
             }
-            FrameKind::Authenticate => self.renew(link, &message, ctx),
+            FrameKind::Authenticate => {
+                let asked = Authenticate::from_bytes("authenticate", &message.head);
+                Ok(self.renew(link, asked.map_err(malformed)?, ctx))
+            }
             FrameKind::GoAway => Ok(None),
             kind => Err(unexpected(kind, "after")),
         }
@@ -494,6 +515,8 @@ impl Sessions {
             }
             ClientInput::Cancel { id } => (id, Asked::Cancel),
             ClientInput::Credit { id, bytes } => (id, Asked::Credit(bytes)),
+            ClientInput::Prefetch { id, prefetch } => (id, Asked::Prefetch(prefetch)),
+            ClientInput::Authenticate(asked) => (0, self.renew(link, asked, ctx)?),
             ClientInput::Alive => return None,
         };
         Some((RequestId { link, id }, asked))
@@ -562,31 +585,31 @@ impl Sessions {
     fn renew(
         &mut self,
         link: LinkId,
-        message: &Received,
+        asked: Authenticate,
         ctx: &mut Ctx,
-    ) -> Result<Option<Asked>, Refused> {
-        let asked = Authenticate::from_bytes("authenticate", &message.head).map_err(malformed)?;
-        let Some(session) = self.links.get_mut(&link) else {
-            return Ok(None);
-        };
+    ) -> Option<Asked> {
+        let session = self.links.get_mut(&link)?;
         let Stage::Open(identity) = &mut session.stage else {
-            return Ok(None);
+            return None;
         };
         let renewed = match asked.mechanism == ISSUED {
             true => match self.examine_renewal(link, asked.proof, ctx) {
                 // Its answer comes later.
-                Ok(()) => return Ok(None),
-                Err(error) => return Ok(self.renewed_by_others(link, Err(error), ctx)),
+                Ok(()) => return None,
+                Err(error) => return self.renewed_by_others(link, Err(error), ctx),
             },
             false => self.trusted.renew(identity, &asked, &session.peer, ctx),
         };
-        Ok(self.renewed(link, renewed, ctx))
+        self.renewed(link, renewed, ctx)
     }
 
     /// Says how long the credential of a connection is good.
     fn say_how_long(&mut self, link: LinkId, said: Said, ctx: &mut Ctx) {
         if let Some(identity) = self.identity(link) {
             let said = said_of(&identity.access, said, ctx);
+            if self.language(link) == Language::Foreign {
+                return send_decoded(link, ClientOutput::Credential(said), ctx);
+            }
             let message = Message::control(FrameKind::Authenticate, 0, said.to_bytes());
             self.send(link, message, ctx);
         }
@@ -962,7 +985,7 @@ fn unexpected(kind: FrameKind, when: &str) -> Refused {
 }
 
 /// Gives something that is to be said to a client to the listener of its protocol.
-fn send_decoded(link: LinkId, output: ClientOutput, ctx: &mut Ctx) {
+pub(super) fn send_decoded(link: LinkId, output: ClientOutput, ctx: &mut Ctx) {
     let output = Box::new(output);
     ctx.outputs.push_back(Output::Client { link, output });
 }

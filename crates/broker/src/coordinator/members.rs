@@ -14,6 +14,7 @@ use super::table::{SharedEntry, Table};
 use crate::ctx::Ctx;
 use crate::ids::{LinkId, Membership, RequestId, SharedId};
 use crate::refusal::{Refused, refuse, unknown_topic};
+use crate::request::Prefetch;
 use presence::Member;
 use shared::Shared;
 use std::collections::{BTreeMap, BTreeSet};
@@ -148,6 +149,20 @@ impl Members {
             shared.queue_made(awaited, lent.ctx);
             shared.arm(lent);
             self.insert(shared);
+        }
+    }
+
+    /// A member of a queue may have so much unsettled from now on.
+    pub fn set_prefetch(
+        &mut self,
+        membership: Option<Membership>,
+        prefetch: &Prefetch,
+        lent: &mut Lent<'_>,
+    ) {
+        if let Some(Membership { shared, member, .. }) = membership
+            && let Some(shared) = self.all.get_mut(&shared)
+        {
+            shared.set_prefetch(member, prefetch, lent.ctx);
         }
     }
 

@@ -22,11 +22,8 @@ use wire::message::{Lease, Leased as LeasedHead};
 use wire::record::Gap;
 use wire::{MemberId, Offset, PartitionIndex};
 
-/// A member is given something when this part of its prefetch is free: with
-/// every settlement one event would make a frame an event.
-const ROOM_SHARE: u64 = 8;
-
-/// ... or when less has been free for so long: it may settle nothing before it has all that it may have.
+/// A member is given something when its step is free, or when less has been free for so long: it may settle
+/// nothing before it has all that it may have.
 const TOP_UP: Duration = Duration::from_millis(5);
 
 /// A member is given at once what it works off within this time, going by
@@ -210,15 +207,15 @@ impl Serving {
             share: 1,
             has_nothing: load.events == 0,
         };
-        let mut bytes_max = prefetch.bytes;
+        let mut step_bytes = prefetch.step_bytes;
         if let Some(most) = unsettled_max(queue, lent) {
             let unsettled = queue.loads.bytes();
-            bytes_max = bytes_max.min(most);
+            step_bytes = step_bytes.min(most / 8);
             candidate.bytes = candidate.bytes.min(most.saturating_sub(unsettled));
             candidate.has_nothing &= unsettled < most;
         }
-        let enough = candidate.events >= (u64::from(prefetch.events) / ROOM_SHARE).max(1)
-            && candidate.bytes >= (bytes_max / ROOM_SHARE).max(1);
+        let enough = candidate.events >= prefetch.step_events.max(1)
+            && candidate.bytes >= step_bytes.max(1);
         // One without a prefetch finishes what it has.
         if prefetch.events == 0 || lent.ctx.paused.contains(caller.link) {
             return Room::None;

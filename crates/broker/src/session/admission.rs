@@ -1,9 +1,11 @@
 //! Clients that have proved who they are, and are let in.
 
 use super::Sessions;
+use super::connection::Language;
 use super::credential::Said;
 use super::used::not_kept;
 use super::waiting::{Admission, Waiting};
+use crate::answer::ClientOutput;
 use crate::ctx::Ctx;
 use crate::ids::LinkId;
 use crate::io::Output;
@@ -47,8 +49,19 @@ impl Sessions {
             self.audit_stranger(link, &error, ctx);
             return self.end(link, id, error, ctx);
         }
-        let credit = self.open(link, identity, ctx);
+        let produce_credit = self.open(link, identity, ctx);
         self.audit_connect(link, ctx);
+        if self.language(link) == Language::Foreign {
+            let welcome = ClientOutput::Welcome {
+                produce_credit,
+                namespace: self.namespace(link).to_owned(),
+            };
+            super::send_decoded(link, welcome, ctx);
+            if self.is_draining {
+                self.say_go_away(link, ctx);
+            }
+            return;
+        }
         let (features, stripes, stripe_key) = self.grant_stripes(link, features, stripes, ctx);
         let limits = &ctx.options.limits;
         let welcome = Welcome {
@@ -56,7 +69,7 @@ impl Sessions {
             features,
             directory: ctx.options.directory_id,
             instance: ctx.options.instance,
-            produce_credit: credit,
+            produce_credit,
             payload_bytes_max: limits.payload_bytes_max,
             heartbeat_ms: limits.heartbeat.as_millis() as u32,
             server_version: ctx.options.server_version.clone(),

@@ -26,9 +26,34 @@ impl Sessions {
         if hello.role == Role::BulkStripe {
             return self.join(link, message.id, &hello, ctx);
         }
+        self.introduce(link, message.id, hello, ctx)
+    }
+
+    /// A client of another protocol says who it is.
+    pub(super) fn foreign_hello(
+        &mut self,
+        link: LinkId,
+        hello: Hello,
+        ctx: &mut Ctx,
+    ) -> Result<(), Refused> {
+        check_hello(&hello, ctx)?;
+        if hello.mechanism == PAIRING || hello.role == Role::BulkStripe {
+            let why = "a client of another protocol is paired elsewhere, and has one connection";
+            return Err(refuse(ErrorCode::Unsupported, why));
+        }
+        self.introduce(link, 0, hello, ctx)
+    }
+
+    /// Lets a client in that can be served, or finds out whether it is to be.
+    fn introduce(
+        &mut self,
+        link: LinkId,
+        id: u64,
+        hello: Hello,
+        ctx: &mut Ctx,
+    ) -> Result<(), Refused> {
         let features = (hello.features_required | hello.features_optional) & FEATURES;
         if hello.mechanism == ISSUED {
-            let id = message.id;
             let stranger = Stranger {
                 hello,
                 id,
@@ -44,7 +69,7 @@ impl Sessions {
         let waits = self.trusted.remember(link, &proved, ctx);
         let admission = Admission {
             identity: proved.identity,
-            id: message.id,
+            id,
             features,
             stripes,
         };

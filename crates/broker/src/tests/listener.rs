@@ -269,6 +269,8 @@ impl Lines {
                 ClientOutput::Answer { answer, .. } => panic!("{answer:?}"),
                 ClientOutput::Probe => self.say(world, ClientInput::Alive),
                 ClientOutput::GoAway(error) => lines.push(format!("bye {error}")),
+                // It came in without a hello.
+                ClientOutput::Welcome { .. } | ClientOutput::Credential(_) => panic!("{output:?}"),
             }
         }
         lines

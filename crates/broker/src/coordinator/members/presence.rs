@@ -6,6 +6,7 @@ use crate::effects::Effect;
 use crate::ids::RequestId;
 use std::time::Duration;
 use wire::ErrorReply;
+use wire::message::Join;
 use wire::record::MemberRecord;
 
 /// One member.
@@ -24,8 +25,28 @@ pub(crate) struct Member {
 pub(crate) struct Prefetch {
     pub events: u32,
     pub bytes: u64,
+    /// It is given something when so much is free.
+    pub step_events: u64,
+    pub step_bytes: u64,
     /// Whether inline data travels with the batches.
     pub inline_data: bool,
+}
+
+/// A member is given something when this part of its prefetch is free: with
+/// every settlement one event would make a frame an event.
+const ROOM_SHARE: u64 = 8;
+
+impl Prefetch {
+    /// What a member asks for when it joins.
+    pub fn of(join: &Join) -> Self {
+        Self {
+            events: join.prefetch_events,
+            bytes: join.prefetch_bytes,
+            step_events: u64::from(join.prefetch_events) / ROOM_SHARE,
+            step_bytes: join.prefetch_bytes / ROOM_SHARE,
+            inline_data: join.inline_data,
+        }
+    }
 }
 
 /// Whether a member is there.

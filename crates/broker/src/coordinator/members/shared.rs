@@ -17,6 +17,7 @@ use crate::effects::{Effect, QueueNotice};
 use crate::faults::Fault;
 use crate::ids::{LinkId, Membership, RequestId, SharedId};
 use crate::refusal::{Refused, refuse};
+use crate::request;
 use crate::timers::Timer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -188,6 +189,23 @@ impl Shared {
         group.map_or(0, |group| self.recovering_ms(group.awaited(), now))
     }
 
+    /// A member of a queue may have so much unsettled from now on.
+    pub fn set_prefetch(&mut self, member: MemberId, asked: &request::Prefetch, ctx: &mut Ctx) {
+        let Some(state) = self.members.get_mut(&member) else {
+            return;
+        };
+        state.prefetch = Prefetch {
+            events: asked.events,
+            bytes: asked.bytes,
+            step_events: asked.step_events.into(),
+            step_bytes: asked.step_bytes,
+            inline_data: state.prefetch.inline_data,
+        };
+        if state.present().is_some() {
+            self.notify_queue(QueueNotice::Present(member), ctx);
+        }
+    }
+
     /// Submits a change that no caller waits for.
     fn submit(&self, records: Vec<Record>, lent: &mut Lent<'_>) {
         if !records.is_empty() {
@@ -344,11 +362,7 @@ impl Shared {
         let member = Member {
             record: record.clone(),
             presence: Presence::Joining(caller),
-            prefetch: Prefetch {
-                events: join.prefetch_events,
-                bytes: join.prefetch_bytes,
-                inline_data: join.inline_data,
-            },
+            prefetch: Prefetch::of(join),
         };
         let session_timeout = member.session_timeout();
         let before = self.members.insert(join.member, member);
