@@ -50,7 +50,7 @@ PLAIN = ["tcp://0.0.0.0:0", "tcp://[::]:0"]
 @pytest.mark.parametrize("listen", [None, *([address] for address in PLAIN), ["tls://0.0.0.0:0"]])
 def test_a_server_in_this_process_is_for_this_process(tmp_path: Path, listen: list[str] | None) -> None:
     before = ports_beyond_the_host(os.getpid())
-    settings = {"listen": listen} if listen else None
+    settings = {"listen": listen, "amqp": ["tls://0.0.0.0:0"]} if listen else None
     try:
         driver = thalweg.Driver.embedded(tmp_path / "data", settings=settings)
     except thalweg.ServerError as refused:

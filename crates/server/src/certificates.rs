@@ -91,7 +91,8 @@ impl Certificates {
                 (Source::Site { files, seen }, identity)
             }
             None => {
-                let names = host::names(host, &config.listen, &config.tls_names);
+                let listened: Vec<String> = config.listen.iter().chain(&config.amqp).cloned().collect();
+                let names = host::names(host, &listened, &config.tls_names);
                 let identity = authority.sign(&names, now)?;
                 let source = Source::Own {
                     authority: authority.clone(),
@@ -180,7 +181,7 @@ impl Certificates {
 
 /// Whether any of the addresses is one of TLS.
 pub fn are_needed(config: &Config) -> bool {
-    let mut addresses = config.listen.iter();
+    let mut addresses = config.listen.iter().chain(&config.amqp);
     addresses.any(|address| address.starts_with("tls://"))
 }
 

@@ -179,16 +179,18 @@ impl Findings {
     }
 
     fn addresses(&mut self, config: &Config) {
-        for address in &config.listen {
+        let amqp = config.amqp.iter().map(|address| ("amqp", address));
+        let listen = config.listen.iter().map(|address| ("listen", address));
+        for (key, address) in listen.chain(amqp) {
             let tried = match address::socket_path(address) {
                 Some(path) => try_socket(Path::new(path)),
                 None => try_tcp(address),
             };
             match tried {
-                Ok(()) => self.fine("listen", format!("{address} is free")),
+                Ok(()) => self.fine(key, format!("{address} is free")),
                 Err(source) => {
                     let address = address.clone();
-                    self.wrong("listen", ServerError::Listen { address, source });
+                    self.wrong(key, ServerError::Listen { address, source });
                 }
             }
         }

@@ -98,6 +98,11 @@ settings! {
     /// `no_unix_socket`). `unix:///path` and `shm:///path` are the same: who connects chooses
     /// between the socket and shared memory.
     listen: Vec<String> = Vec::new(), "address";
+    /// Addresses to listen at for clients of AMQP 0-9-1, for example `tcp://127.0.0.1:5672`.
+    ///
+    /// `tls://HOST:PORT` is encrypted, and may be reached from other hosts: `tls://0.0.0.0:5671`. Programs for
+    /// RabbitMQ give a token of Thalweg as their password.
+    amqp: Vec<String> = Vec::new(), "address";
     /// Listen at the addresses of `listen` alone, without a unix socket of the data directory's own.
     ///
     /// Clients of this host then take TCP, and have no shared memory.
@@ -390,8 +395,13 @@ impl Config {
         {
             return refuse("site", why);
         }
-        for address in &self.listen {
+        let amqp = self.amqp.iter().map(|address| ("amqp", address));
+        for (key, address) in self.listen.iter().map(|one| ("listen", one)).chain(amqp) {
             match address::reach(address) {
+                Ok(_) if key == "amqp" && address::authority(address).is_none() => {
+                    let why = format!("{address}: AMQP is spoken at tcp:// and tls://");
+                    return refuse(key, why);
+                }
                 Ok(Reach::Host) => {}
                 Ok(Reach::Beyond) if self.insecure_listen || address::is_encrypted(address) => {}
                 Ok(Reach::Beyond) => {
@@ -399,9 +409,9 @@ impl Config {
                         "{address} can be reached from other hosts, and nothing is encrypted there: \
                          listen at tls://; --insecure-listen allows it"
                     );
-                    return refuse("listen", why);
+                    return refuse(key, why);
                 }
-                Err(why) => return refuse("listen", why),
+                Err(why) => return refuse(key, why),
             }
         }
         Ok(())

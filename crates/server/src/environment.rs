@@ -4,7 +4,10 @@
 use broker::node::{Input, Job, JobId, Now, StorageId};
 use broker::{AuditRecord, Line};
 use log::{DiskError, Operation, OperationToken, Outcome};
-use net::{BulkToken, Capabilities, LinkId, Message, Peer, ReactorEvent, RegionRead, RegionWrite};
+use net::{
+    BulkToken, Capabilities, LinkId, ListenerId, Message, Peer, ReactorEvent, RegionRead,
+    RegionWrite,
+};
 use std::time::Duration;
 
 /// How long inputs are taken before what they led to is sent: many frames then cost one
@@ -70,6 +73,14 @@ pub trait Environment {
     fn join(&mut self, _link: LinkId, _stripe: LinkId, _welcome: Message) -> bool {
         false
     }
+
+    /// Whether clients of this listener speak AMQP, and whether they come by TLS.
+    fn is_amqp(&self, _listener: ListenerId) -> Option<bool> {
+        None
+    }
+
+    /// Takes nothing in of a link while it is held; as [`net::Link::hold`].
+    fn hold(&mut self, _link: LinkId, _held: bool) {}
 
     /// Ends a link after what was sent; as [`net::Link::close`].
     fn close(&mut self, link: LinkId, reason: &str);

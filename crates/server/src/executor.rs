@@ -2,6 +2,7 @@
 //! node puts out. One thread; one input at a time. What it runs on is its [`Environment`];
 //! the order of things is decided here, and is the same in the simulation.
 
+use crate::amqp_listener::{AmqpListener, Out, SESSIONS_FROM};
 use crate::environment::Environment;
 use crate::rare_line::RareLine;
 use crate::strangers::Strangers;
@@ -30,6 +31,8 @@ const DELIVERIES_FIRST: usize = 4;
 const WATERMARK_WAIT: Duration = Duration::from_millis(1);
 /// How long a connection may take to stand. The node gives as much for a Hello.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A client of AMQP for which no more waits than this is delivered to again.
+const AMQP_QUEUED_BYTES_LOW: u64 = 256 << 10;
 /// How often the final flush is tried.
 const FINAL_TURNS: u32 = 1000;
 
@@ -52,6 +55,14 @@ pub struct Executor<E> {
     /// Lines about connections that were dropped or could not be taken.
     dropped: RareLine,
     not_taken: RareLine,
+    /// Clients of AMQP, if they are listened for.
+    amqp: Option<AmqpListener>,
+    /// Their links, and whether by TLS.
+    amqp_links: BTreeMap<net::LinkId, bool>,
+    /// Those of them that more waits for than is to.
+    amqp_queued: BTreeSet<net::LinkId>,
+    /// Whether what the listener puts out is being carried out.
+    amqp_runs: bool,
     /// Network outputs of this turn, sent at its end.
     outbox: Vec<Output>,
     /// Operations that were done at once, not yet reported to the node.
@@ -84,6 +95,10 @@ impl<E: Environment> Executor<E> {
             connecting: BTreeMap::new(),
             dropped: RareLine::default(),
             not_taken: RareLine::default(),
+            amqp: None,
+            amqp_links: BTreeMap::new(),
+            amqp_queued: BTreeSet::new(),
+            amqp_runs: false,
             outbox: Vec::new(),
             inline: VecDeque::new(),
             done: Vec::new(),
@@ -92,6 +107,12 @@ impl<E: Environment> Executor<E> {
         };
         executor.carry_out_all();
         executor
+    }
+
+    /// The same, which serves clients of AMQP where the environment listens for them.
+    pub fn with_amqp(mut self, listener: AmqpListener) -> Self {
+        self.amqp = Some(listener);
+        self
     }
 
     /// The node.
@@ -128,9 +149,11 @@ impl<E: Environment> Executor<E> {
     /// latest, though nothing happens. `None` is for ever.
     pub fn wait_within(&self, now: Duration) -> Option<Duration> {
         let timer = self.node.next_timer().into_iter();
-        let timer = timer.chain(self.connecting.values().next().copied()).min();
+        let amqp = self.amqp.as_ref().and_then(AmqpListener::timeout);
+        let timer = timer.chain(self.connecting.values().next().copied());
+        let timer = timer.chain(amqp).min();
         let timer = timer.map(|at| at.saturating_sub(now));
-        match self.above_watermark.is_empty() {
+        match self.above_watermark.is_empty() && self.amqp_queued.is_empty() {
             true => timer,
             false => Some(timer.map_or(WATERMARK_WAIT, |left| left.min(WATERMARK_WAIT))),
         }
@@ -161,6 +184,7 @@ impl<E: Environment> Executor<E> {
                 moved = true;
                 self.handle(Input::Timer);
             }
+            moved |= self.look_at_amqp();
             self.report_below_watermark();
             if idle && self.outbox.is_empty() {
                 return moved;
@@ -186,17 +210,127 @@ impl<E: Environment> Executor<E> {
         self.now = self.environment.now();
         self.node.handle(self.now, input);
         self.carry_out_all();
+        self.run_amqp();
+    }
+
+    /// Has the listener of AMQP see what time has brought. Whether it did something.
+    fn look_at_amqp(&mut self) -> bool {
+        let Some(amqp) = &mut self.amqp else {
+            return false;
+        };
+        let mut moved = false;
+        for id in std::mem::take(&mut self.amqp_queued) {
+            match self.environment.queued_bytes(id) {
+                Some(bytes) if bytes > AMQP_QUEUED_BYTES_LOW => {
+                    self.amqp_queued.insert(id);
+                }
+                Some(bytes) => {
+                    moved = true;
+                    amqp.queued(self.now, id, bytes);
+                }
+                None => {}
+            }
+        }
+        if amqp.timeout().is_some_and(|at| at <= self.now.monotonic) {
+            moved = true;
+            amqp.handle_timeout(self.now);
+        }
+        self.run_amqp();
+        moved
+    }
+
+    /// Carries out what the listener of AMQP puts out, until there is nothing. What comes of that while it is
+    /// carried out comes here too.
+    fn run_amqp(&mut self) {
+        if self.amqp_runs {
+            return;
+        }
+        self.amqp_runs = true;
+        while let Some(out) = self.amqp.as_mut().and_then(AmqpListener::poll) {
+            match out {
+                Out::Node(input) => self.handle(input),
+                Out::Send { client, bytes } => {
+                    let message = Message::bytes(vec![bytes]);
+                    if let Some(queued) = self.environment.send(client, message)
+                        && let Some(amqp) = &mut self.amqp
+                    {
+                        self.amqp_queued.insert(client);
+                        amqp.queued(self.now, client, queued);
+                    }
+                }
+                Out::Hold { client, held } => self.environment.hold(client, held),
+                Out::Known { client } => self.strangers.left(client),
+                Out::Close { client, reason } => self.environment.close(client, &reason),
+                Out::Report(line) => self.environment.report(&line),
+            }
+        }
+        self.amqp_runs = false;
+    }
+
+    /// Something has happened to a link of AMQP. False if it is none.
+    fn take_amqp_event(&mut self, id: net::LinkId, event: &mut Option<LinkEvent>) -> bool {
+        let Some(is_encrypted) = self.amqp_links.get(&id).copied() else {
+            return false;
+        };
+        let now = self.environment.now();
+        self.now = now;
+        let Some(amqp) = &mut self.amqp else {
+            return false;
+        };
+        match event.take() {
+            Some(LinkEvent::Up) => {
+                self.connecting.remove(&id);
+                if let Some((peer, _)) = self.environment.peer(id) {
+                    self.counters.connections_begun.add(1);
+                    amqp.connected(now, id, peer.clone(), is_encrypted);
+                }
+            }
+            Some(LinkEvent::Message(message)) => amqp.received(now, id, &message.payload),
+            Some(LinkEvent::Down(reason)) => {
+                tracing::debug!(link = id.0, %reason, "disconnected");
+                self.forget_amqp(id);
+            }
+            _ => {}
+        }
+        self.run_amqp();
+        true
+    }
+
+    fn forget_amqp(&mut self, id: net::LinkId) {
+        self.environment.remove_link(id);
+        self.strangers.left(id);
+        let stood = self.connecting.remove(&id).is_none();
+        self.amqp_queued.remove(&id);
+        if self.amqp_links.remove(&id).is_some()
+            && stood
+            && let Some(amqp) = &mut self.amqp
+        {
+            self.counters.connections_ended.add(1);
+            amqp.disconnected(self.now, id);
+        }
     }
 
     fn take(&mut self, event: ReactorEvent) {
         match event {
             // The link says `Up` or `Down` itself.
-            ReactorEvent::Accepted { listener, link } => self.stranger_came(listener, link),
+            ReactorEvent::Accepted { listener, link } => {
+                if let Some(is_encrypted) = self.environment.is_amqp(listener) {
+                    self.amqp_links.insert(link, is_encrypted);
+                }
+                self.stranger_came(listener, link);
+            }
             ReactorEvent::AcceptFailed { error, .. } => self.accept_failed(&error),
             ReactorEvent::Woken => {
                 self.take_done();
             }
-            ReactorEvent::Link { link, event } => self.take_link_event(link, event),
+            ReactorEvent::Link { link, event } => {
+                let mut event = Some(event);
+                if !self.take_amqp_event(link, &mut event)
+                    && let Some(event) = event
+                {
+                    self.take_link_event(link, event);
+                }
+            }
         }
     }
 
@@ -256,6 +390,10 @@ impl<E: Environment> Executor<E> {
         let Some(peer) = self.environment.remove_link(id) else {
             return;
         };
+        if self.amqp_links.contains_key(&id) {
+            self.forget_amqp(id);
+            self.run_amqp();
+        }
         let now = self.environment.now().monotonic;
         if let Some(count) = self.dropped.due(now) {
             self.environment.report(&Line::warning(format!(
@@ -383,6 +521,21 @@ impl<E: Environment> Executor<E> {
             Output::Job { job, work } => self.environment.start_job(job, work),
             Output::Report(line) => self.environment.report(&line),
             Output::Audit(record) => self.environment.audit(*record),
+            Output::Client { link, output } => {
+                if let Some(amqp) = &mut self.amqp {
+                    amqp.said(self.now, link, *output);
+                }
+            }
+            Output::Close { link, reason } if link.0 >= SESSIONS_FROM => {
+                if let Some(amqp) = &mut self.amqp {
+                    amqp.ended(self.now, link, &reason);
+                }
+            }
+            Output::Write { link, token, write } if link.0 >= SESSIONS_FROM => {
+                if let Some(amqp) = &mut self.amqp {
+                    amqp.wrote(self.now, link, token, write);
+                }
+            }
             Output::Draining => self.draining = true,
             Output::Drained => self.drained = true,
             Output::Join {

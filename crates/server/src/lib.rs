@@ -8,6 +8,7 @@
 
 mod access_files;
 pub mod address;
+mod amqp_listener;
 mod audit_trail;
 mod backup;
 mod certificates;

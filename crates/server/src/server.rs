@@ -2,6 +2,7 @@
 
 use crate::access_files::Believed;
 use crate::address;
+use crate::amqp_listener::{self, AmqpListener};
 use crate::audit_trail::AuditTrail;
 use crate::certificates::{self, Certificates};
 use crate::config::Config;
@@ -42,6 +43,7 @@ const FIRST_PAYLOAD_BYTES_MAX: u64 = 64 << 10;
 #[derive(Debug)]
 pub struct Server {
     endpoints: Vec<String>,
+    amqp_endpoints: Vec<String>,
     directory: DirectoryId,
     instance: ServerInstance,
     token: [u8; 32],
@@ -178,6 +180,15 @@ impl Server {
             embedded,
             &log,
         )?;
+        let amqp = match embedded {
+            // Its clients are in its process.
+            true => Vec::new(),
+            false => listen_for_amqp(&config, &pool, certificates.as_ref())?,
+        };
+        let amqp_endpoints: Vec<String> = amqp
+            .iter()
+            .flat_map(|listener| endpoints(listener.address(), &host))
+            .collect();
         let trusted = certificates.as_ref().map(Certificates::trusted);
         let of_clients = certificates.as_ref().map(Certificates::of_clients).cloned();
         let certificates = certificates.map(|certificates| Arc::new(Mutex::new(certificates)));
@@ -222,9 +233,16 @@ impl Server {
             AuditTrail::start(directory.path(), log.clone(), counters.clone())
         })?;
         let shutdown = Arc::new(ShutdownRequest::default());
+        let serves_amqp = !amqp.is_empty();
+        let amqp_options = amqp_listener::Options {
+            payload_bytes_max: config.payload_bytes_max,
+            pool: pool.clone(),
+            random: random_u128,
+        };
         let system = System::new(Parts {
             reactor,
             listeners,
+            amqp,
             disk,
             threads,
             examine,
@@ -240,7 +258,10 @@ impl Server {
         })
         .map_err(net_system)?;
         let pending_connections_max = config.pending_connections_max as usize;
-        let executor = Executor::new(node, system, pending_connections_max, counters.clone());
+        let mut executor = Executor::new(node, system, pending_connections_max, counters.clone());
+        if serves_amqp {
+            executor = executor.with_amqp(AmqpListener::new(amqp_options));
+        }
         let group_file = match &config.group_file {
             Some(path) if !embedded => Some(GroupFile::write(
                 path,
@@ -275,6 +296,7 @@ impl Server {
         })?;
         Ok(Self {
             endpoints,
+            amqp_endpoints,
             directory: id,
             instance,
             token,
@@ -289,6 +311,11 @@ impl Server {
     /// Where it listens, complete with ports; the first is the preferred one.
     pub fn endpoints(&self) -> &[String] {
         &self.endpoints
+    }
+
+    /// Where it listens for clients of AMQP, complete with ports.
+    pub fn amqp_endpoints(&self) -> &[String] {
+        &self.amqp_endpoints
     }
 
     /// The permanent id of its data directory.
@@ -526,6 +553,38 @@ fn link_options(config: &Config, pool: &Pool) -> LinkOptions {
         pool: pool.clone(),
         ..LinkOptions::default()
     }
+}
+
+/// Links of AMQP carry bytes.
+fn amqp_options(config: &Config, pool: &Pool) -> LinkOptions {
+    LinkOptions {
+        bytes_alone: true,
+        ..link_options(config, pool)
+    }
+}
+
+/// Listens for clients of AMQP.
+fn listen_for_amqp(
+    config: &Config,
+    pool: &Pool,
+    certificates: Option<&Certificates>,
+) -> Result<Vec<Box<dyn Listener>>, ServerError> {
+    let options = amqp_options(config, pool);
+    let mut transports = Transports::new().with(Tcp::new(options.clone()));
+    if let Some(certificates) = certificates {
+        let tls = Tls::new(options).listening_as(certificates.identities());
+        let clients = certificates.of_clients().authorities.clone();
+        transports = transports.with(tls.asking(clients));
+    }
+    let listen = |address: &String| {
+        transports
+            .listen(address)
+            .map_err(|source| ServerError::Listen {
+                address: address.clone(),
+                source,
+            })
+    };
+    config.amqp.iter().map(listen).collect()
 }
 
 /// How addresses are listened at, but for those of TLS.

@@ -15,9 +15,10 @@ use broker::{AuditRecord, Line};
 use log::{Disk, DiskError, Operation, OperationToken, Outcome};
 use memory::Pool;
 use net::{
-    BulkToken, Capabilities, LinkId, Listener, Message, NetError, Peer, Reactor, ReactorEvent,
+    BulkToken, Capabilities, LinkId, Listener, ListenerId, Message, NetError, Peer, Reactor, ReactorEvent,
     RegionRead, RegionWrite, StripesFrom,
 };
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -91,6 +92,8 @@ pub struct Parts {
     pub reactor: Reactor,
     /// Where connections come from.
     pub listeners: Vec<Box<dyn Listener>>,
+    /// Where those of AMQP come from, as bytes.
+    pub amqp: Vec<Box<dyn Listener>>,
     /// Carries out operations that do not wait.
     pub disk: Arc<dyn Disk>,
     /// Carry out the others.
@@ -120,6 +123,8 @@ pub struct Parts {
 /// See the module.
 pub struct System {
     reactor: Reactor,
+    /// Listeners whose clients speak AMQP, and whether by TLS.
+    amqp: BTreeMap<ListenerId, bool>,
     threads: DiskThreads,
     examine: ExamineThreads,
     /// Looks under way: without one nobody is asked, for there is a lock.
@@ -189,8 +194,14 @@ impl System {
         for listener in parts.listeners {
             reactor.add_listener(listener)?;
         }
+        let mut amqp = BTreeMap::new();
+        for listener in parts.amqp {
+            let is_encrypted = crate::address::is_encrypted(&listener.address());
+            amqp.insert(reactor.add_listener(listener)?, is_encrypted);
+        }
         Ok(Self {
             reactor,
+            amqp,
             threads: parts.threads,
             examine: parts.examine,
             examining: 0,
@@ -362,6 +373,16 @@ impl Environment for System {
             stripe.send(welcome);
         }
         self.reactor.join(link, stripe, StripesFrom::Sent)
+    }
+
+    fn is_amqp(&self, listener: ListenerId) -> Option<bool> {
+        self.amqp.get(&listener).copied()
+    }
+
+    fn hold(&mut self, link: LinkId, held: bool) {
+        if let Some(link) = self.reactor.link(link) {
+            link.hold(held);
+        }
     }
 
     fn close(&mut self, link: LinkId, reason: &str) {

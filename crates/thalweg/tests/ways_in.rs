@@ -106,15 +106,25 @@ fn nothing_listens_beyond_the_host_without_tls() {
                 rig.thalweg(&["serve", "data", "--config", "settings.toml"])
             }
             "check" => rig.thalweg(&["serve", "data", "--check", "--listen", address]),
+            "amqp" => rig.thalweg(&["serve", "data", "--amqp", address]),
             _ => rig.thalweg(&["serve", "data"]),
         };
-        if way == "environment" {
-            command.env("THALWEG_LISTEN", address);
+        match way {
+            "environment" => drop(command.env("THALWEG_LISTEN", address)),
+            "amqp environment" => drop(command.env("THALWEG_AMQP", address)),
+            _ => {}
         }
         command.output().unwrap()
     };
     for address in plain {
-        for way in ["flag", "file", "environment", "check"] {
+        for way in [
+            "flag",
+            "file",
+            "environment",
+            "check",
+            "amqp",
+            "amqp environment",
+        ] {
             let ran = start(way, address);
             let text = String::from_utf8_lossy(&ran.stderr);
             let text = text + String::from_utf8_lossy(&ran.stdout);
@@ -132,10 +142,12 @@ fn nothing_listens_beyond_the_host_without_tls() {
         "tls://127.0.0.1:0",
     ];
     let kinds = kinds.into_iter().chain([&*socket]);
-    let listen: Vec<&str> = kinds.flat_map(|address| ["--listen", address]).collect();
+    let listen = kinds.flat_map(|address| ["--listen", address]);
+    let amqp = ["--amqp", "tls://0.0.0.0:0", "--amqp", "tcp://127.0.0.1:0"];
+    let listen: Vec<&str> = listen.chain(amqp).collect();
     let server = rig.serve(&listen);
     let ports = ports_beyond_the_host(server.pid());
-    assert_eq!(ports.len(), 2, "{ports:?} of {:?}", server.endpoints());
+    assert_eq!(ports.len(), 3, "{ports:?} of {:?}", server.endpoints());
     for port in ports {
         let (kind, head) = plaintext_answer(&rig, port);
         assert_eq!(

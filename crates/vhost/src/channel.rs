@@ -499,6 +499,11 @@ impl<M> Channel<M> {
         self.confirms.take()
     }
 
+    /// What of a queue is delivered on it, and not settled.
+    pub fn held_of(&self, queue: QueueId) -> impl Iterator<Item = &M> {
+        self.unacked.of(queue)
+    }
+
     /// Whether so many messages have no confirm that its client is read no further.
     pub fn is_full(&self) -> bool {
         self.confirms.count() >= self.limits.unconfirmed_max

@@ -94,6 +94,13 @@ impl<M> Unacked<M> {
         std::mem::take(&mut self.deliveries).into_values().collect()
     }
 
+    /// Those of a queue, in the order of their tags.
+    pub fn of(&self, queue: QueueId) -> impl Iterator<Item = &M> {
+        let delivered = self.deliveries.values().map(|one| &one.delivered);
+        let of_it = delivered.filter(move |one| one.queue == queue);
+        of_it.map(|one| &one.message)
+    }
+
     /// How many are of a consumer, or of none.
     #[cfg(test)]
     pub fn count_of(&self, consumer: Option<ConsumerKey>) -> usize {

@@ -120,16 +120,20 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     signals.server_runs(server.drain_handle(), drain_timeout);
     let mut output = Output::new(args.json);
     let endpoints = server.endpoints();
-    output.either(
-        &json!({
-            "ready": true,
-            "directory": server.directory().to_string(),
-            "instance": server.instance().to_string(),
-            "endpoints": endpoints,
-            "pid": std::process::id(),
-        }),
-        &format!("ready at {}", endpoints.join(" ")),
-    )?;
+    let amqp = server.amqp_endpoints();
+    let mut ready = json!({
+        "ready": true,
+        "directory": server.directory().to_string(),
+        "instance": server.instance().to_string(),
+        "endpoints": endpoints,
+        "pid": std::process::id(),
+    });
+    let mut line = format!("ready at {}", endpoints.join(" "));
+    if !amqp.is_empty() {
+        ready["amqp"] = json!(amqp);
+        line.push_str(&format!(", for AMQP at {}", amqp.join(" ")));
+    }
+    output.either(&ready, &line)?;
     output.flush()?;
     drop(output);
     manager.ready(&format!("serving {directory} at {}", endpoints.join(" ")));

@@ -1,0 +1,281 @@
+//! Messages that clients publish.
+
+use super::client::Blocked;
+use super::letters::Reason;
+use super::message::Message;
+use super::publish::{Batch, Done};
+use super::{AmqpListener, ClientId, Next};
+use amqp::{Failure, Properties, Publish, ReplyCode, ShortBytes, Table, basic};
+use std::sync::Arc;
+use vhost::{NO_ROUTE, Overflow, Publishing};
+use wire::{ErrorCode, ErrorReply, TopicId};
+
+/// What the name of a consumer of direct replies begins with, before its address.
+const REPLY_TO: &str = "amq.rabbitmq.reply-to";
+
+fn refuse(code: ReplyCode, text: impl Into<String>) -> Failure {
+    Failure::new(code, text).of(basic::Publish::ID)
+}
+
+impl AmqpListener {
+    /// A client publishes a message.
+    pub(super) fn publish(&mut self, id: ClientId, publish: Publish) {
+        let key = publish.channel;
+        match self.try_publish(id, &publish) {
+            Ok(Next::Go | Next::Answer) => {}
+            Ok(Next::Again) => {
+                if let Some(client) = self.clients.get_mut(&id) {
+                    client.blocked = Some(Blocked::Publish(Box::new(publish)));
+                }
+            }
+            Err(failure) => self.fail(id, key, failure),
+        }
+    }
+
+    fn try_publish(&mut self, id: ClientId, publish: &Publish) -> Result<Next, Failure> {
+        let key = publish.channel;
+        let Some(at) = self.at(id) else {
+            return Ok(Next::Go);
+        };
+        let Some(open) = at.client.channels.get_mut(&key) else {
+            return Ok(Next::Go);
+        };
+        let fields = publish.content.properties.fields();
+        check(&fields, &at.client.user)?;
+        let mut message = Message {
+            exchange: publish.publish.exchange.clone(),
+            routing_key: publish.publish.routing_key.clone(),
+            content: publish.content.clone(),
+        };
+        let mut changed = None;
+        if fields.reply_to.as_deref() == Some(REPLY_TO.as_bytes()) {
+            open.channel.check_replies()?;
+            let address = open.replies.as_deref().unwrap_or_default();
+            let reply_to = format!("{REPLY_TO}.{address}");
+            let reply_to = ShortBytes::try_from(reply_to.as_bytes()).ok();
+            changed = Some(Properties {
+                reply_to,
+                ..fields.clone()
+            });
+        }
+        let routed = at.host.vhost.route(&vhost::Message {
+            exchange: &message.exchange,
+            routing_key: &message.routing_key,
+            headers: fields.headers.as_ref(),
+        })?;
+        if let Some(headers) = &fields.headers
+            && headers.get("BCC").is_some()
+        {
+            let kept = without(headers, "BCC");
+            let changed = changed.get_or_insert_with(|| fields.clone());
+            changed.headers = Some(kept);
+        }
+        if let Some(changed) = changed {
+            message.content.properties = changed.encode();
+        }
+        let mandatory = publish.publish.mandatory && routed.replies.is_empty();
+        let next = open
+            .channel
+            .publish(publish.number, routed.queues.len(), mandatory);
+        if publish.number.is_some() {
+            at.client.confirming.insert(key);
+        }
+        if next == Publishing::SendBack {
+            let (reply_code, text) = NO_ROUTE;
+            let back = basic::Return {
+                reply_code,
+                reply_text: amqp::ShortString::truncated(text),
+                exchange: message.exchange.clone(),
+                routing_key: message.routing_key.clone(),
+            };
+            at.client.amqp.send_back(key, back, &message.content);
+        }
+        let namespace = at.client.namespace.clone();
+        let mut refused = Vec::new();
+        for queue in routed.queues {
+            let engine = at.host.queues.get_mut(&queue);
+            let engine = engine.filter(|engine| !engine.is_going);
+            let publisher = at.client.publisher.as_mut();
+            let (Some(engine), Some(publisher)) = (engine, publisher) else {
+                // It is being deleted, and counts as having kept it.
+                answered(at.client, key, publish.number, true);
+                continue;
+            };
+            if engine.is_full(message.bytes()) {
+                answered(at.client, key, publish.number, false);
+                if engine.queue.options.overflow == Overflow::RejectPublishDeadLetter {
+                    refused.push(queue);
+                }
+                continue;
+            }
+            engine.coming += 1;
+            let done = Done::Published(key, publish.number);
+            publisher.push((engine.topic, queue), &message, done, at.calls);
+        }
+        for queue in refused {
+            let message = Arc::new(message.clone());
+            self.send_letter(&namespace, (queue, None), message, Reason::MaxLength);
+        }
+        for address in routed.replies {
+            self.reply(&namespace, &address, &message);
+        }
+        Ok(Next::Go)
+    }
+
+    /// Gives a reply to who asked for it, if they are there.
+    pub(super) fn reply(&mut self, namespace: &Arc<str>, address: &str, message: &Message) {
+        let host = self.hosts.get(namespace);
+        let Some((id, key)) = host.and_then(|host| host.replies.get(address)).copied() else {
+            return;
+        };
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        // A reply is delivered at most once: who does not read has none.
+        if client.is_congested() {
+            return;
+        }
+        let open = client.channels.get_mut(&key);
+        if let Some((consumer_tag, delivery_tag)) =
+            open.and_then(|open| open.channel.deliver_reply())
+        {
+            let deliver = basic::Deliver {
+                consumer_tag,
+                delivery_tag,
+                redelivered: false,
+                exchange: message.exchange.clone(),
+                routing_key: message.routing_key.clone(),
+            };
+            client.amqp.deliver(key, deliver, &message.content);
+            self.dirty.clients.insert(id);
+        }
+    }
+
+    /// A batch of a client is stored, or is not.
+    pub(super) fn produced(
+        &mut self,
+        id: ClientId,
+        topic: TopicId,
+        batch: Batch,
+        result: Result<(), ErrorReply>,
+    ) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        let namespace = client.namespace.clone();
+        let mut batches = Vec::new();
+        if let Some(publisher) = &mut client.publisher {
+            publisher.answered(&batch);
+            if result.is_err() {
+                // What follows would be out of order: it is refused too, and a producer is opened anew.
+                batches = publisher.refused(topic);
+            }
+        }
+        batches.insert(0, batch);
+        self.dirty.clients.insert(id);
+        for batch in batches {
+            self.stored(id, &namespace, batch, &result);
+        }
+    }
+
+    fn stored(
+        &mut self,
+        id: ClientId,
+        namespace: &Arc<str>,
+        batch: Batch,
+        result: &Result<(), ErrorReply>,
+    ) {
+        let count = batch.done.len() as u64;
+        if let Some(queue) = batch.queue
+            && let Some(engine) = self.engine(namespace, queue)
+        {
+            engine.coming = engine.coming.saturating_sub(count);
+            if result.is_ok() {
+                engine.waiting += i64::try_from(count).unwrap_or(0);
+            }
+            self.dirty.queues.insert((namespace.clone(), queue));
+        }
+        // A queue that is gone counts as having kept it.
+        let is_kept = match result {
+            Ok(()) => true,
+            Err(error) => error.code == ErrorCode::UnknownTopic,
+        };
+        let mut denied = None;
+        for done in batch.done {
+            let Done::Published(key, number) = done else {
+                continue;
+            };
+            if let Some(client) = self.clients.get_mut(&id) {
+                answered(client, key, number, is_kept);
+                if let Err(error) = result
+                    && error.code == ErrorCode::NotAuthorized
+                {
+                    denied = Some((key, error.message.clone()));
+                }
+            }
+        }
+        if let Some((key, why)) = denied {
+            self.fail(id, key, refuse(ReplyCode::AccessRefused, why));
+        }
+    }
+
+    /// A client may not write to a topic, or it is gone.
+    pub(super) fn not_opened(&mut self, id: ClientId, topic: TopicId, error: &ErrorReply) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        let namespace = client.namespace.clone();
+        let publisher = client.publisher.as_mut();
+        let batches = publisher.map_or_else(Vec::new, |one| one.refused(topic));
+        self.dirty.clients.insert(id);
+        let result = Err(error.clone());
+        for batch in batches {
+            self.stored(id, &namespace, batch, &result);
+        }
+    }
+}
+
+/// A queue of a message has kept it, or has not.
+fn answered(
+    client: &mut super::Client,
+    key: amqp::ChannelKey,
+    number: Option<u64>,
+    is_kept: bool,
+) {
+    if let Some(number) = number
+        && let Some(open) = client.channels.get_mut(&key)
+    {
+        open.channel.answered(number, is_kept);
+        client.confirming.insert(key);
+    }
+}
+
+/// What RabbitMQ checks of properties.
+fn check(fields: &Properties, user: &str) -> Result<(), Failure> {
+    if let Some(expiration) = &fields.expiration {
+        let text = String::from_utf8_lossy(expiration);
+        if text.is_empty() || text.parse::<u32>().is_err() {
+            let why = format!("invalid expiration '{text}': it is a number of milliseconds");
+            return Err(refuse(ReplyCode::PreconditionFailed, why));
+        }
+    }
+    if let Some(said) = &fields.user_id
+        && **said != *user.as_bytes()
+    {
+        let said = String::from_utf8_lossy(said);
+        let why =
+            format!("user_id property set to '{said}' but authenticated user was '{user}'");
+        return Err(refuse(ReplyCode::PreconditionFailed, why));
+    }
+    Ok(())
+}
+
+/// A table without a field.
+pub(super) fn without(table: &Table, name: &str) -> Table {
+    let fields: Vec<_> = table.fields().collect();
+    let kept = fields
+        .iter()
+        .filter(|(known, _)| **known != *name.as_bytes());
+    let kept = kept.filter_map(|(known, value)| Some((known.as_str()?, value.clone())));
+    Table::of(kept.collect::<Vec<_>>())
+}
