@@ -1,7 +1,6 @@
 //! The node itself: what it holds, and where each input goes.
 //!
-//! A node is a plain state machine. An executor (the server's, or the simulator's) feeds it
-//! [`Input`]s with the time, then takes [`Output`]s until there is none, and calls again no later
+//! A node is a plain state machine. An executor (the server's, or the simulator's) feeds it [`Input`]s with the time, then takes [`Output`]s until there is none, and calls again no later
 //! than [`Now::monotonic`] reaches [`Node::next_timer`].
 
 pub use crate::ids::{JobId, LinkId, Now, StorageId};
@@ -70,8 +69,7 @@ impl Node {
     /// Opens a node on its data directory. Blocks.
     ///
     /// # Errors
-    /// If the table's log or the ledger cannot be read. A partition that cannot be opened is
-    /// no error: it is described as failed, and the rest serves.
+    /// If the table's log or the ledger cannot be read. A partition that cannot be opened is no error: it is described as failed, and the rest serves.
     pub fn open(options: NodeOptions, now: Now) -> Result<(Self, StartReport), NodeError> {
         let (opened, report) = start::open(options, now)?;
         let mut node = Self {
@@ -123,7 +121,8 @@ impl Node {
                 identity,
             } => self.sessions.client_up(link, peer, identity, &mut self.ctx),
             Input::ClientHello { link, peer, hello } => {
-                self.sessions.client_hello(link, peer, *hello, &mut self.ctx);
+                self.sessions
+                    .client_hello(link, peer, *hello, &mut self.ctx);
             }
             Input::Client { link, input } => self.client(link, input),
             Input::ReadDone { token, result, .. } => match self.ctx.bulk.remove(&token) {
@@ -132,8 +131,7 @@ impl Node {
                         partition.chunk_arrived(transfer, token, result, ctx);
                     });
                 }
-                // The transfer was given up meanwhile.
-                Some(Bulk::ReadData(_)) | None => {}
+                Some(Bulk::ReadData(_)) | None => {} // The transfer was given up meanwhile.
             },
             Input::WriteDone { token, result, .. } => {
                 if let Some(Bulk::ReadData(call)) = self.ctx.bulk.remove(&token) {
@@ -329,8 +327,7 @@ impl Node {
             Asked::Cancel => self.cancel(caller),
             Asked::Deliveries => self.deliver_again(caller.link),
             Asked::Prefetch(prefetch) => {
-                let membership = self.sessions.membership(caller);
-                self.at_members(|members, lent| members.set_prefetch(membership, &prefetch, lent));
+                self.at_members(|members, lent| members.set_prefetch(caller, &prefetch, lent));
             }
             Asked::Credit(bytes) => {
                 let session = self.sessions.get(caller.link);
@@ -998,7 +995,6 @@ impl std::fmt::Debug for Node {
         f.debug_struct("Node")
             .field("sessions", &self.sessions.len())
             .field("topics", &self.coordinator.topics.len())
-            .field("partitions", &self.partitions.len())
             .finish_non_exhaustive()
     }
 }

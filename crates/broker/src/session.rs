@@ -582,12 +582,7 @@ impl Sessions {
     }
 
     /// A client presents another credential. One that does not count leaves the present one.
-    fn renew(
-        &mut self,
-        link: LinkId,
-        asked: Authenticate,
-        ctx: &mut Ctx,
-    ) -> Option<Asked> {
+    fn renew(&mut self, link: LinkId, asked: Authenticate, ctx: &mut Ctx) -> Option<Asked> {
         let session = self.links.get_mut(&link)?;
         let Stage::Open(identity) = &mut session.stage else {
             return None;

@@ -19,7 +19,6 @@ pub struct LinkOptions {
     pub bytes_alone: bool,
 }
 
-
 impl Default for LinkOptions {
     fn default() -> Self {
         Self {

@@ -91,7 +91,8 @@ impl Certificates {
                 (Source::Site { files, seen }, identity)
             }
             None => {
-                let listened: Vec<String> = config.listen.iter().chain(&config.amqp).cloned().collect();
+                let listened: Vec<String> =
+                    config.listen.iter().chain(&config.amqp).cloned().collect();
                 let names = host::names(host, &listened, &config.tls_names);
                 let identity = authority.sign(&names, now)?;
                 let source = Source::Own {

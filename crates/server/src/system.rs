@@ -15,8 +15,8 @@ use broker::{AuditRecord, Line};
 use log::{Disk, DiskError, Operation, OperationToken, Outcome};
 use memory::Pool;
 use net::{
-    BulkToken, Capabilities, LinkId, Listener, ListenerId, Message, NetError, Peer, Reactor, ReactorEvent,
-    RegionRead, RegionWrite, StripesFrom,
+    BulkToken, Capabilities, LinkId, Listener, ListenerId, Message, NetError, Peer, Reactor,
+    ReactorEvent, RegionRead, RegionWrite, StripesFrom,
 };
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -153,13 +153,8 @@ impl Members {
     }
 
     /// A member of a queue may have so much unsettled from now on.
-    pub fn set_prefetch(
-        &mut self,
-        membership: Option<Membership>,
-        prefetch: &Prefetch,
-        lent: &mut Lent<'_>,
-    ) {
-        if let Some(Membership { shared, member, .. }) = membership
+    pub fn set_prefetch(&mut self, caller: RequestId, prefetch: &Prefetch, lent: &mut Lent<'_>) {
+        if let Some(Membership { shared, member, .. }) = lent.sessions.membership(caller)
             && let Some(shared) = self.all.get_mut(&shared)
         {
             shared.set_prefetch(member, prefetch, lent.ctx);

@@ -214,8 +214,8 @@ impl Serving {
             candidate.bytes = candidate.bytes.min(most.saturating_sub(unsettled));
             candidate.has_nothing &= unsettled < most;
         }
-        let enough = candidate.events >= prefetch.step_events.max(1)
-            && candidate.bytes >= step_bytes.max(1);
+        let enough =
+            candidate.events >= prefetch.step_events.max(1) && candidate.bytes >= step_bytes.max(1);
         // One without a prefetch finishes what it has.
         if prefetch.events == 0 || lent.ctx.paused.contains(caller.link) {
             return Room::None;

@@ -5,9 +5,7 @@ use super::host::{Act, Asker, Waiter};
 use super::queue::{self, CONSUMER, Engine};
 use super::start::delete;
 use super::{AmqpListener, At, ClientId, Timer};
-use amqp::{
-    ChannelKey, Failure, Request as Asked, ShortString, basic, exchange, queue as queues,
-};
+use amqp::{ChannelKey, Failure, Request as Asked, ShortString, basic, exchange, queue as queues};
 use broker::node::LinkId;
 use broker::request::{CoordinatorRequest, DescribeRequest};
 use std::sync::Arc;
@@ -333,8 +331,16 @@ impl AmqpListener {
                     request,
                     count,
                 };
+                let act = plan.act;
                 self.begin_act(&namespace, plan, Some(asker));
-                Ok(super::Next::Answer)
+                // What needs neither a topic nor records is settled by now.
+                let host = self.hosts.get(&namespace);
+                Ok(
+                    match host.is_some_and(|host| host.acts.contains_key(&act)) {
+                        true => super::Next::Answer,
+                        false => super::Next::Go,
+                    },
+                )
             }
         }
     }

@@ -61,12 +61,7 @@ impl AmqpListener {
         self.settle_down();
     }
 
-    fn client_answered(
-        &mut self,
-        id: ClientId,
-        then: Then,
-        answer: Result<Answer, ErrorReply>,
-    ) {
+    fn client_answered(&mut self, id: ClientId, then: Then, answer: Result<Answer, ErrorReply>) {
         match (then, answer) {
             (Then::ProducerOpened(topic), Ok(Answer::ProducerOpened(opened))) => {
                 if let Some(client) = self.clients.get_mut(&id)
@@ -181,10 +176,7 @@ impl AmqpListener {
         let line = broker::Line::warning(line);
         self.calls.out.push_back(super::Out::Report(line));
         // Its consumers are told, as by any deletion.
-        self.carry_out(
-            namespace,
-            vec![vhost::Effect::CancelConsumers(id)],
-        );
+        self.carry_out(namespace, vec![vhost::Effect::CancelConsumers(id)]);
         self.remove_queue(namespace, id, Removal::Expired);
     }
 

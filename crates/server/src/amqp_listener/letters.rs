@@ -36,13 +36,7 @@ const DEATHS_MAX: usize = 64;
 
 impl AmqpListener {
     /// A message of a queue is dead. It is settled when its letter is stored, or if it has none.
-    pub(super) fn bury(
-        &mut self,
-        namespace: &Arc<str>,
-        id: QueueId,
-        held: Held,
-        reason: Reason,
-    ) {
+    pub(super) fn bury(&mut self, namespace: &Arc<str>, id: QueueId, held: Held, reason: Reason) {
         let message = held.message.clone();
         if let Some(message) = message {
             return self.send_letter(namespace, (id, Some(held)), message, reason);
@@ -136,12 +130,7 @@ impl AmqpListener {
         }
     }
 
-    fn own_stored(
-        &mut self,
-        namespace: &Arc<str>,
-        batch: Batch,
-        result: &Result<(), ErrorReply>,
-    ) {
+    fn own_stored(&mut self, namespace: &Arc<str>, batch: Batch, result: &Result<(), ErrorReply>) {
         let count = batch.done.len() as u64;
         if let Some(id) = batch.queue
             && let Some(engine) = self.engine(namespace, id)

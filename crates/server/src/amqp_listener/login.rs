@@ -267,11 +267,21 @@ mod tests {
     fn a_password_is_what_it_looks_like() {
         let (mechanism, proof) = proof_of("ab".repeat(32).as_bytes());
         assert_eq!((mechanism, &proof[..]), ("token", &[0xab; 32][..]));
-        for text in ["guest", "", "eyJh.eyJi.c", "zz", &"g".repeat(64), &"\u{e4}".repeat(32)] {
+        for text in [
+            "guest",
+            "",
+            "eyJh.eyJi.c",
+            "zz",
+            &"g".repeat(64),
+            &"\u{e4}".repeat(32),
+        ] {
             assert_eq!(proof_of(text.as_bytes()).0, ISSUED, "{text}");
         }
         let (mechanism, proof) = proof_of(b"thalweg-token-1:none");
-        assert_eq!((mechanism, &proof[..]), (ACCESS_TOKEN, &b"thalweg-token-1:none"[..]));
+        assert_eq!(
+            (mechanism, &proof[..]),
+            (ACCESS_TOKEN, &b"thalweg-token-1:none"[..])
+        );
         assert_eq!(proof_of(b"\xff\xfe").0, ISSUED);
     }
 }

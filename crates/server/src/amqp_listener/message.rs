@@ -189,10 +189,7 @@ fn metadata(exchange: &str, routing_key: &str, properties: &Properties) -> Vec<u
         }
     }
     let numbers = [
-        (
-            "delivery_mode",
-            properties.delivery_mode.map(u64::from),
-        ),
+        ("delivery_mode", properties.delivery_mode.map(u64::from)),
         ("priority", properties.priority.map(u64::from)),
         ("timestamp", properties.timestamp),
     ];
@@ -364,7 +361,8 @@ mod tests {
         assert_eq!(&*fields.content_type.unwrap(), b"application/json");
         assert_eq!(fields.headers, None);
 
-        let said = r#"{"amqp": {"routing_key": "k", "content_type": "x/y", "headers": {"a": null}}}"#;
+        let said =
+            r#"{"amqp": {"routing_key": "k", "content_type": "x/y", "headers": {"a": null}}}"#;
         let (message, fields) = native(said, b"z");
         assert_eq!(&*message.routing_key, "k");
         assert_eq!(&*fields.content_type.unwrap(), b"x/y");

@@ -236,12 +236,7 @@ impl AmqpListener {
 }
 
 /// A queue of a message has kept it, or has not.
-fn answered(
-    client: &mut super::Client,
-    key: amqp::ChannelKey,
-    number: Option<u64>,
-    is_kept: bool,
-) {
+fn answered(client: &mut super::Client, key: amqp::ChannelKey, number: Option<u64>, is_kept: bool) {
     if let Some(number) = number
         && let Some(open) = client.channels.get_mut(&key)
     {
@@ -263,8 +258,7 @@ fn check(fields: &Properties, user: &str) -> Result<(), Failure> {
         && **said != *user.as_bytes()
     {
         let said = String::from_utf8_lossy(said);
-        let why =
-            format!("user_id property set to '{said}' but authenticated user was '{user}'");
+        let why = format!("user_id property set to '{said}' but authenticated user was '{user}'");
         return Err(refuse(ReplyCode::PreconditionFailed, why));
     }
     Ok(())

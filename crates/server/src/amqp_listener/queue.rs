@@ -258,7 +258,9 @@ impl Engine {
     /// By how many messages it is longer than it may be.
     pub fn excess(&self) -> u64 {
         let options = &self.queue.options;
-        let by_count = options.length_max.map(|max| self.count().saturating_sub(max));
+        let by_count = options
+            .length_max
+            .map(|max| self.count().saturating_sub(max));
         let is_heavy = options
             .length_bytes_max
             .is_some_and(|max| self.ready_bytes > max);
@@ -569,10 +571,15 @@ impl Engine {
     }
 
     /// A consumer has gone.
-    pub fn remove(&mut self, client: ClientId, channel: ChannelKey, tag: &ShortString, now: Duration) {
-        self.consumers.retain(|one| {
-            !(one.client == client && one.channel == channel && one.tag == *tag)
-        });
+    pub fn remove(
+        &mut self,
+        client: ClientId,
+        channel: ChannelKey,
+        tag: &ShortString,
+        now: Duration,
+    ) {
+        self.consumers
+            .retain(|one| !(one.client == client && one.channel == channel && one.tag == *tag));
         self.used = now;
         self.wanted = now;
     }

@@ -428,19 +428,12 @@ impl AmqpListener {
                 self.dirty.queues.insert((namespace.clone(), queue));
             }
         }
-        if let Some(engine) = client
-            .getting
-            .and_then(|queue| host.queues.get_mut(&queue))
-        {
+        if let Some(engine) = client.getting.and_then(|queue| host.queues.get_mut(&queue)) {
             let is_its = |one: &Get| one.client == id && one.channel == key;
             engine.gets.retain(|one| !is_its(one));
         }
         let closed = open.channel.close();
-        self.settle_deliveries(
-            &namespace,
-            vhost::Settlement::Requeue,
-            closed.deliveries,
-        );
+        self.settle_deliveries(&namespace, vhost::Settlement::Requeue, closed.deliveries);
         let Some(host) = self.hosts.get_mut(&namespace) else {
             return;
         };
@@ -495,16 +488,16 @@ impl At<'_> {
         key: ChannelKey,
     ) -> Result<&mut vhost::Channel<Held>, Failure> {
         let open = self.client.channels.get_mut(&key);
-        open.map(|open| &mut open.channel).ok_or_else(|| {
-            Failure::new(ReplyCode::ChannelError, format!("{key} is not open"))
-        })
+        open.map(|open| &mut open.channel)
+            .ok_or_else(|| Failure::new(ReplyCode::ChannelError, format!("{key} is not open")))
     }
 
     /// The queue of a name that the client may use.
     pub(super) fn find(&self, name: &str, method: MethodId) -> Result<QueueId, Failure> {
-        let connection = self.client.connection.ok_or_else(|| {
-            Failure::new(ReplyCode::ChannelError, "the connection is not open")
-        })?;
+        let connection = self
+            .client
+            .connection
+            .ok_or_else(|| Failure::new(ReplyCode::ChannelError, "the connection is not open"))?;
         let queue = self.host.vhost.find_queue(connection, name, method)?;
         Ok(queue.id)
     }
@@ -536,7 +529,11 @@ impl At<'_> {
                 false => one,
             })
             .collect();
-        self.may("manage", format!("{name}.amqp-exchange"), exchange::Declare::ID)
+        self.may(
+            "manage",
+            format!("{name}.amqp-exchange"),
+            exchange::Declare::ID,
+        )
     }
 
     /// Whether the client may do something with a name: the node says so, by the rule that holds for all requests.
@@ -552,9 +549,7 @@ impl At<'_> {
         {
             return match result {
                 Ok(()) => Ok(true),
-                Err(why) => {
-                    Err(Failure::new(ReplyCode::AccessRefused, why.clone()).of(method))
-                }
+                Err(why) => Err(Failure::new(ReplyCode::AccessRefused, why.clone()).of(method)),
             };
         }
         let Some(session) = self.client.session else {

@@ -306,7 +306,10 @@ impl AmqpListener {
         engine.timer_at = None;
         if now >= engine.extend_at {
             let namespace = &namespace;
-            let of_host = self.clients.values().filter(|one| one.namespace == *namespace);
+            let of_host = self
+                .clients
+                .values()
+                .filter(|one| one.namespace == *namespace);
             let channels = of_host.flat_map(|client| client.channels.values());
             let held = channels.flat_map(|open| open.channel.held_of(id).cloned());
             engine.extend(held, now, &mut self.calls);

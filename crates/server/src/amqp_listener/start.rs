@@ -8,14 +8,12 @@ use amqp::ReplyCode;
 use broker::Line;
 use broker::answer::Batches;
 use broker::node::LinkId;
-use broker::request::{
-    CoordinatorRequest, DescribeRequest, PartitionRequest, Request, Target,
-};
+use broker::request::{CoordinatorRequest, DescribeRequest, PartitionRequest, Request, Target};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vhost::{Limits, Record, Vhost};
 use wire::batch::{Batch, Verify};
-use wire::message::{Fetch, PartitionStorage, TopicName, TopicDescription, TopicList};
+use wire::message::{Fetch, PartitionStorage, TopicDescription, TopicList, TopicName};
 use wire::record::Position;
 use wire::{Incarnation, Offset, PartitionIndex, TopicId};
 
