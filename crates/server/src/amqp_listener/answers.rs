@@ -156,7 +156,11 @@ impl AmqpListener {
         match result {
             Ok(()) => {
                 engine.joined = true;
-                super::acts::count(engine, host.session, Counted::Again, &mut self.calls);
+                let why = match engine.gets.is_empty() {
+                    true => Counted::Again,
+                    false => Counted::Get,
+                };
+                super::acts::count(engine, host.session, why, &mut self.calls);
                 self.dirty.queues.insert((namespace.clone(), id));
             }
             Err(error) => self.queue_lost(namespace, id, &error),
@@ -191,6 +195,9 @@ impl AmqpListener {
             Ok(Answer::Consumers(list)) => counted(&list),
             _ => None,
         };
+        // Before it has joined, the node does not know where the queue stands.
+        let engine = self.engine(namespace, id);
+        let counts = counts.filter(|_| engine.is_some_and(|engine| engine.joined));
         let mut ready = 0;
         let mut waiting = 0;
         if let Some(engine) = self.engine(namespace, id) {
@@ -220,7 +227,7 @@ impl AmqpListener {
             }
             Counted::IfEmpty(act) => self.checked_empty(namespace, act, ready == 0),
             Counted::Purge(client, key) => {
-                let end = counts.map_or(Offset(0), |(_, end)| end);
+                let end = counts.map_or(Offset(u64::MAX), |(_, end)| end);
                 self.purge((client, key), id, (ready, end));
             }
             Counted::Get => self.get_counted(namespace, id, waiting),

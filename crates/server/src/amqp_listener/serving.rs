@@ -226,8 +226,8 @@ impl AmqpListener {
         let Some(engine) = self.engine(namespace, id) else {
             return;
         };
-        engine.waiting = i64::try_from(waiting).unwrap_or(i64::MAX);
-        if waiting > 0 || !engine.ready.is_empty() {
+        // It is asked again when it has joined.
+        if !engine.joined || waiting > 0 || !engine.ready.is_empty() {
             self.dirty.queues.insert((namespace.clone(), id));
             return;
         }
