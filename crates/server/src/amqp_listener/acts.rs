@@ -1,10 +1,10 @@
 //! Acts: a claim's plan is carried out, in the order that `vhost` says, and settled.
 
-use super::calls::{Calls, Counted, Then};
+use super::calls::{Calls, ClientId, Counted, Then};
 use super::host::{Act, Asker, Waiter};
 use super::queue::{self, CONSUMER, Engine};
 use super::start::delete;
-use super::{AmqpListener, At, ClientId, Timer};
+use super::state::{AmqpListener, At, Next, Timer};
 use amqp::{ChannelKey, Failure, Request as Asked, ShortString, basic, exchange, queue as queues};
 use broker::node::LinkId;
 use broker::request::{CoordinatorRequest, DescribeRequest};
@@ -296,13 +296,13 @@ impl AmqpListener {
         &mut self,
         id: ClientId,
         act: &vhost::Act,
-        (channel, request, count): (ChannelKey, Asked, u64),
-    ) -> Result<super::Next, Failure> {
+        (channel, request, messages): (ChannelKey, Asked, u64),
+    ) -> Result<Next, Failure> {
         let Some(mut at) = self.at(id) else {
-            return Ok(super::Next::Go);
+            return Ok(Next::Go);
         };
         let Some(connection) = at.client.connection else {
-            return Ok(super::Next::Go);
+            return Ok(Next::Go);
         };
         match at.host.vhost.claim(connection, act)? {
             Claimed::Done(answer) => {
@@ -312,16 +312,16 @@ impl AmqpListener {
                     // What is in it by now, others may have brought.
                     engine.used = at.now.monotonic;
                     let why = Counted::Declared(id, channel, *consumers);
-                    super::acts::count(engine, at.host.session, why, at.calls);
-                    return Ok(super::Next::Answer);
+                    count(engine, at.host.session, why, at.calls);
+                    return Ok(Next::Answer);
                 }
-                at.answer_act(channel, &request, answer, count);
-                Ok(super::Next::Go)
+                at.answer_act(channel, &request, answer, messages);
+                Ok(Next::Go)
             }
             Claimed::Wait(act) => {
                 let waiters = at.host.waiters.entry(act).or_default();
                 waiters.push(Waiter::Client(id));
-                Ok(super::Next::Again)
+                Ok(Next::Again)
             }
             Claimed::Begun(plan) => {
                 let namespace = at.client.namespace.clone();
@@ -329,7 +329,7 @@ impl AmqpListener {
                     client: id,
                     channel,
                     request,
-                    count,
+                    count: messages,
                 };
                 let act = plan.act;
                 self.begin_act(&namespace, plan, Some(asker));
@@ -337,8 +337,8 @@ impl AmqpListener {
                 let host = self.hosts.get(&namespace);
                 Ok(
                     match host.is_some_and(|host| host.acts.contains_key(&act)) {
-                        true => super::Next::Answer,
-                        false => super::Next::Go,
+                        true => Next::Answer,
+                        false => Next::Go,
                     },
                 )
             }

@@ -1,8 +1,8 @@
 //! What the node says.
 
-use super::acts::counted;
-use super::calls::{Counted, Then, Whose};
-use super::{AmqpListener, ClientId};
+use super::acts::{count, counted};
+use super::calls::{ClientId, Counted, Out, Then, Whose};
+use super::state::AmqpListener;
 use amqp::ReplyCode;
 use broker::answer::{Answer, ClientOutput, Delivery};
 use broker::node::{LinkId, Now};
@@ -160,7 +160,7 @@ impl AmqpListener {
                     true => Counted::Again,
                     false => Counted::Get,
                 };
-                super::acts::count(engine, host.session, why, &mut self.calls);
+                count(engine, host.session, why, &mut self.calls);
                 self.dirty.queues.insert((namespace.clone(), id));
             }
             Err(error) => self.queue_lost(namespace, id, &error),
@@ -178,7 +178,7 @@ impl AmqpListener {
         let name = engine.queue.name.clone();
         let line = format!("queue '{name}' goes, for its topic does: {}", error.message);
         let line = broker::Line::warning(line);
-        self.calls.out.push_back(super::Out::Report(line));
+        self.calls.out.push_back(Out::Report(line));
         // Its consumers are told, as by any deletion.
         self.carry_out(namespace, vec![vhost::Effect::CancelConsumers(id)]);
         self.remove_queue(namespace, id, Removal::Expired);
@@ -217,8 +217,8 @@ impl AmqpListener {
                     None => "".into(),
                 };
                 if let Some(mut at) = self.at(client) {
-                    let count = u32::try_from(ready).unwrap_or(u32::MAX);
-                    at.queue_declared(key, &name, count, consumers);
+                    let message_count = u32::try_from(ready).unwrap_or(u32::MAX);
+                    at.queue_declared(key, &name, message_count, consumers);
                 }
                 self.unblock(client);
             }

@@ -1,6 +1,6 @@
 //! Sessions of the listener with the node, and what is to be done with answers.
 
-use super::publish::Batch;
+use super::batch::Batch;
 use amqp::{ChannelKey, Request as Asked};
 use broker::node::{Input, LinkId};
 use broker::request::{Call, ClientInput};
@@ -21,6 +21,10 @@ pub(super) type ClientId = net::LinkId;
 
 /// Something to do for the executor.
 #[allow(missing_docs, reason = "the names of the fields say it")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "an input goes by value to the node, and most of what is put out are inputs"
+)]
 pub enum Out {
     /// To be handed to the node.
     Node(Input),

@@ -1,35 +1,16 @@
 //! Dead letters: why a message is one, and where it goes.
 
-use super::AmqpListener;
+use super::batch::{Batch, Done};
 use super::host::Letter;
-use super::message::Message;
-use super::publish::{Batch, Done};
-use super::publishing::without;
-use super::queue::Held;
+use super::message::{Message, without};
+use super::queue::{Held, Reason};
+use super::state::AmqpListener;
 use amqp::{Array, ShortString, Table, Value};
 use std::sync::Arc;
 use vhost::QueueId;
 use wire::ErrorReply;
 use wire::TopicId;
 use wire::message::SettleAs;
-
-/// Why a message is a dead letter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reason {
-    Rejected,
-    Expired,
-    MaxLength,
-}
-
-impl Reason {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Rejected => "rejected",
-            Self::Expired => "expired",
-            Self::MaxLength => "maxlen",
-        }
-    }
-}
 
 /// Deaths of one message that are remembered.
 const DEATHS_MAX: usize = 64;

@@ -1,10 +1,10 @@
 //! Who a client is, and which virtual host it has.
 
+use super::calls::{ClientId, Out, Whose};
 use super::client::{Blocked, Client};
 use super::host::{Host, Stage};
 use super::publish::Publisher;
-use super::{AmqpListener, ClientId, Out};
-use crate::amqp_listener::calls::Whose;
+use super::state::AmqpListener;
 use amqp::{Credentials, ReplyCode, ShortString, Table, Value};
 use broker::node::LinkId;
 use broker::request::ClientInput;

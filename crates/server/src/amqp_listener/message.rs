@@ -274,6 +274,16 @@ fn value(json: &Json, depth: usize) -> Option<Value> {
     })
 }
 
+/// A table without a field.
+pub(super) fn without(table: &Table, name: &str) -> Table {
+    let fields: Vec<_> = table.fields().collect();
+    let kept = fields
+        .iter()
+        .filter(|(known, _)| **known != *name.as_bytes());
+    let kept = kept.filter_map(|(known, value)| Some((known.as_str()?, value.clone())));
+    Table::of(kept.collect::<Vec<_>>())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,8 +1,8 @@
 //! Messages on their way into topics: a producer for each topic that a session writes to, and batches within its credit.
 
+use super::batch::{Batch, Done};
 use super::calls::{Calls, Then};
 use super::message::Message;
-use amqp::ChannelKey;
 use broker::Verified;
 use broker::node::LinkId;
 use broker::request::{CoordinatorRequest, PartitionRequest, Request, Target};
@@ -19,26 +19,6 @@ const BATCH_EVENTS_MAX: usize = 4096;
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Bytes that wait or are unanswered while a session is still read, whatever credit it has.
 const UNANSWERED_BYTES_MAX: u64 = 16 << 20;
-
-/// What is to be done when a message is stored, or is not.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Done {
-    /// Its client published it on this channel, under that number if it has confirms.
-    Published(ChannelKey, Option<u64>),
-    /// It is a dead letter.
-    Letter(u64),
-    /// It has the records of an act.
-    Records(ActId),
-}
-
-/// Messages that are stored together.
-#[derive(Debug, Default)]
-pub(super) struct Batch {
-    /// One a message.
-    pub done: Vec<Done>,
-    pub queue: Option<QueueId>,
-    pub bytes: u64,
-}
 
 #[derive(Debug, Default)]
 struct Building {

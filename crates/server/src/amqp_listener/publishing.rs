@@ -1,11 +1,12 @@
 //! Messages that clients publish.
 
-use super::client::Blocked;
-use super::letters::Reason;
-use super::message::Message;
-use super::publish::{Batch, Done};
-use super::{AmqpListener, ClientId, Next};
-use amqp::{Failure, Properties, Publish, ReplyCode, ShortBytes, Table, basic};
+use super::batch::{Batch, Done};
+use super::calls::ClientId;
+use super::client::{Blocked, Client};
+use super::message::{Message, without};
+use super::queue::Reason;
+use super::state::{AmqpListener, Next};
+use amqp::{Failure, Properties, Publish, ReplyCode, ShortBytes, basic};
 use std::sync::Arc;
 use vhost::{NO_ROUTE, Overflow, Publishing};
 use wire::{ErrorCode, ErrorReply, TopicId};
@@ -236,7 +237,7 @@ impl AmqpListener {
 }
 
 /// A queue of a message has kept it, or has not.
-fn answered(client: &mut super::Client, key: amqp::ChannelKey, number: Option<u64>, is_kept: bool) {
+fn answered(client: &mut Client, key: amqp::ChannelKey, number: Option<u64>, is_kept: bool) {
     if let Some(number) = number
         && let Some(open) = client.channels.get_mut(&key)
     {
@@ -262,14 +263,4 @@ fn check(fields: &Properties, user: &str) -> Result<(), Failure> {
         return Err(refuse(ReplyCode::PreconditionFailed, why));
     }
     Ok(())
-}
-
-/// A table without a field.
-pub(super) fn without(table: &Table, name: &str) -> Table {
-    let fields: Vec<_> = table.fields().collect();
-    let kept = fields
-        .iter()
-        .filter(|(known, _)| **known != *name.as_bytes());
-    let kept = kept.filter_map(|(known, value)| Some((known.as_str()?, value.clone())));
-    Table::of(kept.collect::<Vec<_>>())
 }

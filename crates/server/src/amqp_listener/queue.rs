@@ -100,6 +100,24 @@ pub(super) struct Purge {
     pub left: i64,
 }
 
+/// Why a message is a dead letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reason {
+    Rejected,
+    Expired,
+    MaxLength,
+}
+
+impl Reason {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rejected => "rejected",
+            Self::Expired => "expired",
+            Self::MaxLength => "maxlen",
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Engine {

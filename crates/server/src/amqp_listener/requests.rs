@@ -1,11 +1,11 @@
 //! What clients ask of channels.
 
 use super::acts::count;
-use super::calls::Counted;
+use super::calls::{ClientId, Counted, Then};
 use super::client::{Blocked, Check};
 use super::host::Waiter;
-use super::queue::{Consumer, Get, Purge, topic_name};
-use super::{AmqpListener, At, ClientId, Next};
+use super::queue::{Consumer, Get, Held, Purge, topic_name};
+use super::state::{AmqpListener, At, Next};
 use amqp::{
     ChannelKey, Failure, MethodId, ReplyCode, Request as Asked, ShortString, basic, channel,
     confirm, exchange, queue as queues,
@@ -15,9 +15,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use vhost::{Act, Answer, Claimed, DirectReply, QueueId, Released};
 use wire::message::CheckAccess;
-
-use super::calls::Then;
-use super::queue::Held;
 
 impl AmqpListener {
     /// A client asks something of a channel.
@@ -234,11 +231,11 @@ impl AmqpListener {
         let Some(mut at) = self.at(id) else {
             return Ok(Next::Go);
         };
-        if let Some(DirectReply::Address(address)) = DirectReply::of(&declare.queue) {
-            if !at.host.replies.contains_key(&address) {
-                let text = format!("no queue '{}' in vhost", declare.queue);
-                return Err(Failure::new(ReplyCode::NotFound, text).of(queues::Declare::ID));
-            }
+        if let Some(DirectReply::Address(address)) = DirectReply::of(&declare.queue)
+            && !at.host.replies.contains_key(&address)
+        {
+            let text = format!("no queue '{}' in vhost", declare.queue);
+            return Err(Failure::new(ReplyCode::NotFound, text).of(queues::Declare::ID));
         }
         // A queue that is there is made known to who may know it; one that is not is the maker's.
         let is_new = at.find(&declare.queue, queues::Declare::ID).is_err();

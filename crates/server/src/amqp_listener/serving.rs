@@ -1,10 +1,9 @@
 //! Messages go to consumers, and what they do with them.
 
 use super::acts::count;
-use super::calls::Counted;
-use super::letters::Reason;
-use super::queue::{Engine, Get, Held, Ready};
-use super::{AmqpListener, ClientId, Timer};
+use super::calls::{ClientId, Counted};
+use super::queue::{Consumer, Engine, Get, Held, Purge, Ready, Reason};
+use super::state::{AmqpListener, Timer};
 use amqp::{basic, queue as queues};
 use std::sync::Arc;
 use vhost::{Delivered, QueueId, Removal, Settlement};
@@ -21,7 +20,7 @@ enum Head {
     /// A client has asked for it.
     Fetched(Ready, Get),
     /// A consumer gets it.
-    Delivered(Ready, super::queue::Consumer),
+    Delivered(Ready, Consumer),
 }
 
 impl AmqpListener {
@@ -132,13 +131,7 @@ impl AmqpListener {
         }
     }
 
-    fn hand_out(
-        &mut self,
-        namespace: &Arc<str>,
-        id: QueueId,
-        ready: Ready,
-        consumer: &super::queue::Consumer,
-    ) {
+    fn hand_out(&mut self, namespace: &Arc<str>, id: QueueId, ready: Ready, consumer: &Consumer) {
         let Some(host) = self.hosts.get_mut(namespace) else {
             return;
         };
@@ -245,9 +238,7 @@ impl AmqpListener {
         let Some(engine) = self.engine(namespace, id) else {
             return;
         };
-        let is_over = |purge: &super::queue::Purge| {
-            purge.left <= i64::try_from(purge.count).unwrap_or(i64::MAX)
-        };
+        let is_over = |purge: &Purge| purge.left <= i64::try_from(purge.count).unwrap_or(i64::MAX);
         if !engine.purge.as_ref().is_some_and(is_over) {
             return;
         }

@@ -1,9 +1,9 @@
 //! The start of a virtual host: which topics there are, and its records.
 
-use super::calls::{Calls, Then};
+use super::calls::{Calls, Out, Then};
 use super::host::{Host, RECORDS, Stage, name_of};
 use super::queue::{self, Engine};
-use super::{AmqpListener, Timer};
+use super::state::{AmqpListener, Timer};
 use amqp::ReplyCode;
 use broker::Line;
 use broker::answer::Batches;
@@ -132,7 +132,7 @@ impl AmqpListener {
                         "topic {name:?} is of a queue, and there are no records of the virtual host \
                          ({RECORDS}): it is left as it is"
                     );
-                    let out = super::Out::Report(Line::warning(line));
+                    let out = Out::Report(Line::warning(line));
                     self.calls.out.push_back(out);
                 }
             }
@@ -177,7 +177,7 @@ impl AmqpListener {
         let name = name_of(namespace);
         let text = format!("virtual host '{name}' fails: {why}");
         if !self.is_draining {
-            let line = super::Out::Report(Line::warning(text.clone()));
+            let line = Out::Report(Line::warning(text.clone()));
             self.calls.out.push_back(line);
         }
         self.calls.close(host.session);
