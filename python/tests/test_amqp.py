@@ -369,7 +369,7 @@ def test_what_is_not_there_is_refused(broker: Broker) -> None:
     refused(540, lambda: broker.connect().channel().tx_select())
     for arguments in ({"x-max-priority": 3}, {"x-queue-type": "stream"}):
         connection = broker.connect()
-        refused(540, lambda: connection.channel().queue_declare("q", durable=True, arguments=arguments))
+        refused(406, lambda: connection.channel().queue_declare("q", durable=True, arguments=arguments))
 
 
 def test_native_programs_read_and_write_the_same_queue(broker: Broker, connection: pika.BlockingConnection) -> None:

@@ -75,9 +75,8 @@ impl AmqpListener {
             message.content.properties = changed.encode();
         }
         let mandatory = publish.publish.mandatory && routed.replies.is_empty();
-        let next = open
-            .channel
-            .publish(publish.number, routed.queues.len(), mandatory);
+        let targets = routed.queues.len() + routed.replies.len();
+        let next = open.channel.publish(publish.number, targets, mandatory);
         if publish.number.is_some() {
             at.client.confirming.insert(key);
         }
@@ -119,6 +118,10 @@ impl AmqpListener {
         }
         for address in routed.replies {
             self.reply(&namespace, &address, &message);
+            // It is sent, or there is nobody to send it to.
+            if let Some(client) = self.clients.get_mut(&id) {
+                answered(client, key, publish.number, true);
+            }
         }
         Ok(Next::Go)
     }

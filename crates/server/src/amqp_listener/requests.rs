@@ -158,6 +158,7 @@ impl AmqpListener {
                 let method = basic::Get::ID;
                 let name = at.channel(key)?.queue_name(&get.queue, method)?;
                 let queue = at.find(&name, method)?;
+                at.channel(key)?.check_fetch(get)?;
                 if !at.may_with_queue("read", &name, method)? {
                     return Ok(Next::Again);
                 }
