@@ -103,6 +103,11 @@ settings! {
     /// `tls://HOST:PORT` is encrypted, and may be reached from other hosts: `tls://0.0.0.0:5671`. Programs for
     /// RabbitMQ give a token of Thalweg as their password.
     amqp: Vec<String> = Vec::new(), "address";
+    /// Take the user `guest` with the password `guest` for the server's owner, as RabbitMQ does on its own host.
+    ///
+    /// Every user of this host can then read and write everything. It is refused where an address of `amqp` can be
+    /// reached from other hosts.
+    amqp_guest: bool = false, "yes or no";
     /// Listen at the addresses of `listen` alone, without a unix socket of the data directory's own.
     ///
     /// Clients of this host then take TCP, and have no shared memory.
@@ -398,6 +403,12 @@ impl Config {
         let amqp = self.amqp.iter().map(|address| ("amqp", address));
         for (key, address) in self.listen.iter().map(|one| ("listen", one)).chain(amqp) {
             match address::reach(address) {
+                Ok(Reach::Beyond) if key == "amqp" && self.amqp_guest => {
+                    let why = format!(
+                        "{address} can be reached from other hosts: everybody there would be the owner"
+                    );
+                    return refuse("amqp_guest", why);
+                }
                 Ok(_) if key == "amqp" && address::authority(address).is_none() => {
                     let why = format!("{address}: AMQP is spoken at tcp:// and tls://");
                     return refuse(key, why);
@@ -625,6 +636,16 @@ mod tests {
                     config(&format!("{text}insecure_listen = true\n")).unwrap();
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_guest_of_amqp_is_of_this_host() {
+        let with = |address: &str| config(&format!("amqp_guest = true\namqp = [\"{address}\"]\n"));
+        with("tcp://127.0.0.1:5672").unwrap();
+        for address in ["tls://0.0.0.0:5671", "tls://node7:5671"] {
+            let refused = with(address).unwrap_err().to_string();
+            assert!(refused.contains("amqp_guest"), "{refused}");
         }
     }
 

@@ -238,7 +238,15 @@ impl Server {
             payload_bytes_max: config.payload_bytes_max,
             pool: pool.clone(),
             random: random_u128,
+            guest: config.amqp_guest.then(|| *directory.token()),
         };
+        if serves_amqp && config.amqp_guest {
+            log.warn(
+                "the user guest with the password guest is the owner at the addresses of amqp: every user of this \
+                 host can read and write everything (amqp_guest)"
+                    .to_owned(),
+            );
+        }
         let system = System::new(Parts {
             reactor,
             listeners,

@@ -33,6 +33,7 @@ impl AmqpListener {
             settings: [Arc::new(plain), Arc::new(encrypted)],
             pool: options.pool,
             random: options.random,
+            guest: options.guest,
             now,
             calls: Calls::default(),
             clients: BTreeMap::new(),

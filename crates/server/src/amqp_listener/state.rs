@@ -37,6 +37,8 @@ pub struct Options {
     pub pool: Pool,
     /// Bits that nobody guesses.
     pub random: fn() -> u128,
+    /// What the user `guest` with the password `guest` proves, if there is such a user: the server's own token.
+    pub guest: Option<[u8; 32]>,
 }
 
 /// See the module.
@@ -49,6 +51,7 @@ pub struct AmqpListener {
     pub(super) settings: [Arc<Settings>; 2],
     pub(super) pool: Pool,
     pub(super) random: fn() -> u128,
+    pub(super) guest: Option<[u8; 32]>,
     pub(super) now: Now,
     pub(super) calls: Calls,
     pub(super) clients: BTreeMap<ClientId, Client>,
