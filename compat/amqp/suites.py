@@ -1,0 +1,233 @@
+"""Runs the tests of other people's AMQP clients on a server, and compares with the exceptions that are named.
+
+``suites.py --home DIRECTORY [--against thalweg|rabbitmq] [--all] [SUITE ...]``
+
+A test that fails and is no exception, and an exception that passes, make the exit status 1. Each suite's output is kept in the directory.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+
+HERE = Path(__file__).parent
+# For a suite, in seconds: what takes longer hangs.
+LONG = 1200
+# For one test of a suite.
+TEST = 120
+
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--home", type=Path, required=True, help="where the clients and their sources are")
+    parser.add_argument("--against", choices=["thalweg", "rabbitmq"], default="thalweg")
+    parser.add_argument("--all", action="store_true", help="also what takes minutes")
+    parser.add_argument("suites", nargs="*", choices=[[], *SUITES], help="which; all of them if none is named")
+    arguments = parser.parse_args()
+    home = arguments.home.resolve()
+    start = {"thalweg": thalweg, "rabbitmq": rabbitmq}[arguments.against]
+    bad = 0
+    for name in arguments.suites or SUITES:
+        if name == "amqp091-go" and shutil.which("go") is None:
+            print(f"{name}: SKIPPED: there is no go")
+            continue
+        # A server for each, so that none finds what another has left.
+        directory = home / "runs" / f"{arguments.against}-{name}"
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        with start(directory) as port:
+            outcomes = SUITES[name](home, directory, port, arguments.all)
+        exceptions = excepted(name) if arguments.against == "thalweg" else {}
+        bad += report(name, outcomes, exceptions, directory)
+    return 1 if bad else 0
+
+
+def excepted(suite: str) -> dict[str, str]:
+    """The tests of a suite that are known to fail, and why."""
+    known = tomllib.loads((HERE / "exceptions.toml").read_text()).get("exception", [])
+    return {one["test"]: one["reason"] for one in known if one["suite"] == suite}
+
+
+def report(name: str, outcomes: dict[str, str], exceptions: dict[str, str], directory: Path) -> int:
+    """Prints what came of a suite; how many outcomes are not as they should be."""
+    failed = {test for test, outcome in outcomes.items() if outcome == FAILED}
+    count = {kind: sum(outcome == kind for outcome in outcomes.values()) for kind in (PASSED, FAILED, SKIPPED)}
+    print(
+        f"{name}: {count[PASSED]} passed, {count[FAILED]} failed, {count[SKIPPED]} skipped; "
+        f"{len(failed & exceptions.keys())} of the failures are exceptions"
+    )
+    bad = [f"{test} fails: {directory}/output" for test in sorted(failed - exceptions.keys())]
+    bad += [f"{test} is an exception and passes" for test in sorted(exceptions) if outcomes.get(test) == PASSED]
+    bad += [f"{test} is an exception and no test" for test in sorted(exceptions) if test not in outcomes]
+    if count[PASSED] == 0:
+        bad.append(f"no test passed: {directory}/output")
+    for line in bad:
+        print(f"  {line}")
+    return len(bad)
+
+
+# ---- servers
+
+
+@contextlib.contextmanager
+def thalweg(directory: Path) -> Iterator[int]:
+    """A server of ours; gives its AMQP port."""
+    group_file = directory / "group.json"
+    port = free_port()
+    command = [os.environ["THALWEG"], "serve", "--directory", directory / "data", "--group-file", group_file]
+    with running([*command, "--amqp", f"tcp://127.0.0.1:{port}", "--amqp-guest"], directory, os.environ):
+        wait_for(port)
+        yield port
+
+
+@contextlib.contextmanager
+def rabbitmq(directory: Path) -> Iterator[int]:
+    """Debian's RabbitMQ; gives its port."""
+    port, other = free_port(), free_port()
+    (directory / "plugins").write_text("[].\n")
+    (directory / "cookie").mkdir()
+    environment = os.environ | {
+        "HOME": str(directory / "cookie"),
+        "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
+        "RABBITMQ_LOG_BASE": str(directory / "log"),
+        "RABBITMQ_NODENAME": f"thalweg-{port}@localhost",
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_DIST_PORT": str(other),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),
+        "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        # Its own name server, which ends with it.
+        "ERL_EPMD_PORT": str(free_port()),
+    }
+    epmd = shutil.which("epmd")
+    assert epmd is not None, "epmd of Erlang is not installed"
+    with (
+        running([epmd, "-port", environment["ERL_EPMD_PORT"]], directory, environment, "epmd"),
+        running(["/usr/lib/rabbitmq/bin/rabbitmq-server"], directory, environment),
+    ):
+        wait_for(port)
+        yield port
+
+
+@contextlib.contextmanager
+def running(
+    command: list[str | Path], directory: Path, environment: os._Environ[str] | dict[str, str], name: str = "server"
+) -> Iterator[None]:
+    """A process, which is ended with all that it started."""
+    with (directory / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(command, env=dict(environment), stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield
+    finally:
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, how)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+                break
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def wait_for(port: int) -> None:
+    """Until a server says what AMQP it speaks."""
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as one:
+            one.sendall(b"AMQP\x00\x00\x09\x01")
+            if one.recv(1):
+                return
+        time.sleep(0.1)
+    sys.exit("the server does not answer")
+
+
+# ---- suites
+
+
+def pytest_suite(
+    home: Path, directory: Path, port: int, source: str, arguments: list[str], more: dict[str, str] | None = None
+) -> dict[str, str]:
+    """The tests of a source distribution that pytest runs; outcomes by name."""
+    found = directory / "junit.xml"
+    command = [home / "venv/bin/python", "-m", "pytest", "-q", f"--junitxml={found}", f"--timeout={TEST}", *arguments]
+    environment = os.environ | {"RABBITMQ_HOST": "localhost", "RABBITMQ_5672_TCP": str(port)} | (more or {})
+    with (directory / "output").open("wb") as output:
+        subprocess.run(command, cwd=home / source, env=environment, stdout=output, stderr=output, timeout=LONG)
+    outcomes = {}
+    for case in ElementTree.parse(found).iter("testcase"):
+        kinds = {child.tag for child in case}
+        outcome = FAILED if kinds & {"failure", "error"} else SKIPPED if "skipped" in kinds else PASSED
+        name = f"{case.get('classname', '').rpartition('.')[2]}.{case.get('name')}"
+        # A test that failed and whose end failed too is there twice.
+        outcomes[name] = FAILED if outcomes.get(name) == FAILED else outcome
+    return outcomes
+
+
+def py_amqp(home: Path, directory: Path, port: int, _: bool) -> dict[str, str]:
+    # Its tests of TLS need certificates that are not in the distribution.
+    return pytest_suite(home, directory, port, "amqp", ["t/integration", "-k", "not tls"])
+
+
+def kombu(home: Path, directory: Path, port: int, _: bool) -> dict[str, str]:
+    return pytest_suite(home, directory, port, "kombu", ["t/integration/test_py_amqp.py"])
+
+
+def aio_pika(home: Path, directory: Path, port: int, everything: bool) -> dict[str, str]:
+    # test_amqps wants TLS at port 5671 of the host, whatever the port of its container is.
+    tests = ["tests", "--ignore=tests/test_amqps.py"] if everything else ["tests/test_amqp.py"]
+    more = {"PYTHONPATH": str(HERE)}
+    return pytest_suite(home, directory, port, "aio_pika", ["-p", "containers", *tests], more)
+
+
+def amqp091_go(home: Path, directory: Path, port: int, _: bool) -> dict[str, str]:
+    """The tests of the Go client, which come with its module."""
+    command = ["go", "test", "-count=1", "-tags", "integration", "-json", f"-timeout={LONG}s"]
+    environment = os.environ | {
+        "AMQP_URL": f"amqp://guest:guest@127.0.0.1:{port}/",
+        "GOPATH": str(home / "go"),
+        "GOCACHE": str(home / "go-cache"),
+        "GOFLAGS": "-mod=readonly -modcacherw",
+    }
+    with (directory / "output").open("wb") as output:
+        subprocess.run(
+            [*command, "github.com/rabbitmq/amqp091-go"],
+            cwd=HERE / "go",
+            env=environment,
+            stdout=output,
+            stderr=output,
+            timeout=LONG + 60,
+        )
+    said = {"pass": PASSED, "fail": FAILED, "skip": SKIPPED}
+    outcomes = {}
+    for line in (directory / "output").read_text(errors="replace").splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            event = json.loads(line)
+            if event.get("Test") and event.get("Action") in said:
+                outcomes[event["Test"]] = said[event["Action"]]
+            elif event.get("Test") and event.get("Action") == "run":
+                # One that hangs, or ends the process, has no end.
+                outcomes[event["Test"]] = FAILED
+    return outcomes
+
+
+SUITES = {"py-amqp": py_amqp, "kombu": kombu, "aio-pika": aio_pika, "amqp091-go": amqp091_go}
+
+if __name__ == "__main__":
+    sys.exit(main())
