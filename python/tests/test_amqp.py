@@ -279,6 +279,42 @@ def test_messages_are_counted_purged_and_deleted(connection: pika.BlockingConnec
     refused(404, lambda: channel.queue_declare("q", passive=True))
 
 
+def test_what_was_published_is_there_for_what_is_asked_next(connection: pika.BlockingConnection) -> None:
+    channel = connection.channel()
+    # No confirms, and each time a queue that nobody has written to yet.
+    for number in range(20):
+        queue = f"q{number}"
+        channel.queue_declare(queue)
+        channel.basic_publish("", queue, b"x")
+        if number % 2:
+            assert channel.basic_get(queue, auto_ack=True)[2] == b"x"
+            channel.basic_publish("", queue, b"y")
+        assert channel.queue_declare(queue, passive=True).method.message_count == 1
+        channel.basic_publish("", queue, b"z")
+        assert channel.queue_purge(queue).method.message_count == 2
+        channel.basic_publish("", queue, b"z")
+        assert channel.queue_delete(queue).method.message_count == 1
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_was_published_before_a_close_is_kept(broker: Broker, durable: bool) -> None:
+    channel = broker.connect().channel()
+    channel.queue_declare("q", durable=durable)
+    spec, frame = pika.spec, pika.frame
+    login = spec.Connection.StartOk({}, "PLAIN", f"\0anybody\0{broker.token}", "en_US")
+    opening = [frame.Method(0, one) for one in (login, spec.Connection.TuneOk(7, 8192, 0), spec.Connection.Open("/"))]
+    opening.append(frame.Method(1, spec.Channel.Open()))
+    message = [frame.Method(1, spec.Basic.Publish(routing_key="q")), frame.Header(1, 1, PERSISTENT), frame.Body(1, b"x")]
+    frames = opening + 100 * message + [frame.Method(0, spec.Connection.Close(200, "", 0, 0))]
+    # All in one write, as clients do that close no channel before: the server has the messages and their end at once.
+    with socket.create_connection(("127.0.0.1", broker.port)) as client:
+        client.sendall(b"AMQP\0\0\x09\x01" + b"".join(one.marshal() for one in frames))
+        while answer := client.recv(1 << 16):
+            last = answer
+    assert last.endswith(frame.Method(0, spec.Connection.CloseOk()).marshal())
+    assert channel.queue_declare("q", passive=True).method.message_count == 100
+
+
 def test_dead_letters_say_where_they_died(connection: pika.BlockingConnection) -> None:
     channel = confirming(connection)
     channel.queue_declare("dead")

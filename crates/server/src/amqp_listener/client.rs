@@ -26,6 +26,10 @@ pub(super) enum Blocked {
     Request(ChannelKey, Box<Request>),
     /// Likewise for a message.
     Publish(Box<Publish>),
+    /// What it has published is stored before a request is looked at.
+    Stored(ChannelKey, Box<Request>),
+    /// Likewise before its connection is closed.
+    Leaving,
     /// Its request is being done.
     Answer,
     /// Another credential is looked at.
@@ -117,6 +121,18 @@ impl Client {
         let is_full = |open: &Open| open.channel.is_full();
         self.publisher.as_ref().is_some_and(Publisher::is_full)
             || self.channels.values().any(is_full)
+    }
+
+    /// Whether it waits until what it has published is stored, and it is.
+    pub fn has_stored(&self) -> bool {
+        let is_waiting = matches!(self.blocked, Some(Blocked::Stored(..) | Blocked::Leaving));
+        is_waiting && !self.is_storing()
+    }
+
+    /// Whether something that it has published is on its way.
+    pub fn is_storing(&self) -> bool {
+        let publisher = self.publisher.as_ref();
+        publisher.is_some_and(|publisher| !publisher.is_idle())
     }
 
     /// How many messages more a consumer of a channel may have.

@@ -143,6 +143,10 @@ impl AmqpListener {
     /// Takes what a client has sent, as far as that goes.
     pub(super) fn advance(&mut self, id: ClientId) {
         while let Some(client) = self.clients.get_mut(&id) {
+            if client.has_stored() {
+                self.unblock(id);
+                continue;
+            }
             if client.blocked.is_some() {
                 break;
             }
@@ -236,7 +240,11 @@ impl AmqpListener {
             Event::CloseRequested { .. } => {
                 self.leave_host(id);
                 if let Some(client) = self.clients.get_mut(&id) {
-                    client.amqp.accept_close();
+                    // Its session takes along what is on its way.
+                    match client.is_storing() {
+                        true => client.blocked = Some(Blocked::Leaving),
+                        false => client.amqp.accept_close(),
+                    }
                 }
             }
             Event::Failed(_) => self.leave_host(id),
@@ -283,7 +291,10 @@ impl AmqpListener {
         };
         self.dirty.clients.insert(id);
         match client.blocked.take() {
-            Some(Blocked::Request(key, request)) => self.request(id, key, *request),
+            Some(Blocked::Request(key, request) | Blocked::Stored(key, request)) => {
+                self.request(id, key, *request);
+            }
+            Some(Blocked::Leaving) => client.amqp.accept_close(),
             Some(Blocked::Publish(publish)) => self.publish(id, *publish),
             Some(Blocked::Open(name)) => self.open_host(id, name),
             Some(Blocked::Login | Blocked::Answer | Blocked::Secret) | None => {}
@@ -303,7 +314,9 @@ impl AmqpListener {
     pub(super) fn fail_client(&mut self, id: ClientId, code: ReplyCode, text: impl Into<String>) {
         if let Some(client) = self.clients.get_mut(&id) {
             let failure = Failure::new(code, text);
-            client.blocked = None;
+            if let Some(Blocked::Leaving) = client.blocked.take() {
+                client.amqp.accept_close();
+            }
             client.amqp.fail_connection(self.now.monotonic, failure);
             self.dirty.clients.insert(id);
         }

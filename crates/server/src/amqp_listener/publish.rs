@@ -72,6 +72,11 @@ impl Publisher {
         self.unanswered + self.gathered > UNANSWERED_BYTES_MAX.min(self.credit.max(1))
     }
 
+    /// Whether nothing of it is on its way.
+    pub const fn is_idle(&self) -> bool {
+        self.unanswered == 0 && self.gathered == 0
+    }
+
     fn producer(&mut self, topic: TopicId, calls: &mut Calls) -> &mut Producer {
         let session = self.session;
         self.producers.entry(topic).or_insert_with(|| {

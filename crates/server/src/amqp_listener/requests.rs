@@ -16,9 +16,29 @@ use std::sync::Arc;
 use vhost::{Act, Answer, Claimed, DirectReply, QueueId, Released};
 use wire::message::CheckAccess;
 
+/// Whether a request is looked at when what its client has published before is in its queues: its answer says what is
+/// there, or that nothing is to come.
+const fn follows_messages(request: &Asked) -> bool {
+    matches!(
+        request,
+        Asked::DeclareQueue(_)
+            | Asked::DeleteQueue(_)
+            | Asked::PurgeQueue(_)
+            | Asked::Get(_)
+            | Asked::CloseChannel(_)
+    )
+}
+
 impl AmqpListener {
     /// A client asks something of a channel.
     pub(super) fn request(&mut self, id: ClientId, key: ChannelKey, request: Asked) {
+        if follows_messages(&request)
+            && let Some(client) = self.clients.get_mut(&id)
+            && client.is_storing()
+        {
+            client.blocked = Some(Blocked::Stored(key, Box::new(request)));
+            return;
+        }
         let kept = request.clone();
         let next = self.try_request(id, key, request);
         let Some(client) = self.clients.get_mut(&id) else {
