@@ -48,9 +48,12 @@ class Broker:
         finally:
             self.process.kill()
 
-    def connect(self, password: str | None = None) -> pika.BlockingConnection:
+    def parameters(self, password: str | None = None) -> pika.ConnectionParameters:
         login = pika.PlainCredentials("anybody", self.token if password is None else password)
-        return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", self.port, "/", login))
+        return pika.ConnectionParameters("127.0.0.1", self.port, "/", login)
+
+    def connect(self, password: str | None = None) -> pika.BlockingConnection:
+        return pika.BlockingConnection(self.parameters(password))
 
     def driver(self) -> thalweg.Driver:
         return thalweg.Driver(self.group_file, connect_timeout=60.0)
@@ -399,6 +402,28 @@ def test_a_consumer_is_told_that_its_queue_goes(broker: Broker, connection: pika
     channel.basic_consume("q", lambda *_: None)
     broker.connect().channel().queue_delete("q")
     until(connection, lambda: told)
+
+
+def test_a_deletion_is_answered_before_consumers_of_the_same_channel_are_told(broker: Broker) -> None:
+    said: list[str] = []
+
+    def declare(channel: pika.channel.Channel) -> None:
+        channel.add_on_cancel_callback(lambda _: (said.append("cancel"), channel.connection.close()))
+        channel.queue_declare("q", callback=lambda _: consume(channel))
+
+    def consume(channel: pika.channel.Channel) -> None:
+        channel.basic_consume("q", lambda *_: None, callback=lambda _: delete(channel))
+
+    def delete(channel: pika.channel.Channel) -> None:
+        channel.queue_delete("q", callback=lambda _: said.append("delete-ok"))
+
+    connection = pika.SelectConnection(
+        broker.parameters(),
+        on_open_callback=lambda connection: connection.channel(on_open_callback=declare),
+        on_close_callback=lambda connection, _: connection.ioloop.stop(),
+    )
+    connection.ioloop.start()
+    assert said == ["delete-ok", "cancel"]
 
 
 def test_what_is_not_there_is_refused(broker: Broker) -> None:

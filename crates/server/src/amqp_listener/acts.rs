@@ -149,6 +149,10 @@ impl AmqpListener {
         let has_failed = outcome != Outcome::Done;
         let settled = host.vhost.settle(id, outcome);
         let waiters = host.waiters.remove(&id).unwrap_or_default();
+        // Who deletes a queue has its answer before its consumers hear of it, which may be its own.
+        if let Some(asker) = act.asker {
+            self.answer_act(asker, settled.answer);
+        }
         for effect in settled.effects {
             match (&effect, has_failed) {
                 (Effect::RemoveQueue(queue, removal), true) => {
@@ -156,9 +160,6 @@ impl AmqpListener {
                 }
                 _ => self.carry_out(namespace, vec![effect]),
             }
-        }
-        if let Some(asker) = act.asker {
-            self.answer_act(asker, settled.answer);
         }
         for waiter in waiters {
             match waiter {
