@@ -433,6 +433,18 @@ def test_what_is_not_there_is_refused(broker: Broker) -> None:
         refused(406, lambda: connection.channel().queue_declare("q", durable=True, arguments=arguments))
 
 
+def test_what_is_not_there_is_not_bound_and_goes(connection: pika.BlockingConnection) -> None:
+    channel = connection.channel()
+    channel.queue_unbind("none", "amq.direct", "k")
+    channel.exchange_unbind("none", "amq.direct", "k")
+    assert channel.queue_delete("none").method.message_count == 0
+    channel.exchange_delete("none")
+    channel.queue_declare("q")
+    channel.queue_unbind("q", "none", "k")
+    channel.queue_unbind("q", "amq.direct", "k")
+    refused(404, lambda: channel.queue_bind("none", "amq.direct", "k"))
+
+
 def test_native_programs_read_and_write_the_same_queue(broker: Broker, connection: pika.BlockingConnection) -> None:
     channel = confirming(connection)
     channel.queue_declare("jobs", durable=True)

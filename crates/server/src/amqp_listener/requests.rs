@@ -117,7 +117,8 @@ impl AmqpListener {
                 let open = at.channel(key)?;
                 let name = open.queue_name(&unbind.queue, method)?;
                 let routing_key = open.binding_key(&unbind.queue, &unbind.routing_key, method)?;
-                if !at.may_with_queue("manage", &name, method)? {
+                // What is not there is not bound.
+                if at.is_there(&name) && !at.may_with_queue("manage", &name, method)? {
                     return Ok(Next::Again);
                 }
                 let act = Act::UnbindQueue(queues::Unbind {
