@@ -318,6 +318,40 @@ def test_what_was_published_before_a_close_is_kept(broker: Broker, durable: bool
     assert channel.queue_declare("q", passive=True).method.message_count == 100
 
 
+def test_what_goes_back_is_counted_at_once(broker: Broker, connection: pika.BlockingConnection) -> None:
+    channel = confirming(connection)
+    channel.queue_declare("q")
+    # More than the server keeps of what channels have: the rest goes back to where it was.
+    publish(channel, "q", *([bytes(4 << 20)] * 10))
+    counts: list[int] = []
+
+    def opened(channel: pika.channel.Channel) -> None:
+        taken: list[int] = []
+
+        def take(channel: pika.channel.Channel, method: pika.spec.Basic.Deliver, *_: object) -> None:
+            taken.append(method.delivery_tag)
+            if len(taken) == 10:
+                channel.basic_cancel("taker", callback=give_back)
+
+        def give_back(_: object) -> None:
+            channel.basic_nack(0, multiple=True)
+            channel.queue_declare("q", passive=True, callback=counted)
+
+        def counted(declared: pika.frame.Method) -> None:
+            counts.append(declared.method.message_count)
+            channel.connection.close()
+
+        channel.basic_consume("q", take, consumer_tag="taker")
+
+    other = pika.SelectConnection(
+        broker.parameters(),
+        on_open_callback=lambda connection: connection.channel(on_open_callback=opened),
+        on_close_callback=lambda connection, _: connection.ioloop.stop(),
+    )
+    other.ioloop.start()
+    assert counts == [10]
+
+
 def test_dead_letters_say_where_they_died(connection: pika.BlockingConnection) -> None:
     channel = confirming(connection)
     channel.queue_declare("dead")

@@ -23,7 +23,8 @@ pub(super) fn count(engine: &Engine, session: LinkId, why: Counted, calls: &mut 
         consumer: CONSUMER.to_owned(),
     };
     let request = DescribeRequest::DescribeConsumers(engine.topic, name);
-    calls.call(session, request, Then::Counted(engine.queue.id, why));
+    let then = Then::Counted(engine.queue.id, why, engine.going_back());
+    calls.call(session, request, then);
 }
 
 /// How many messages wait in the node, and where the queue ends.

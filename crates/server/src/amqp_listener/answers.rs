@@ -137,7 +137,14 @@ impl AmqpListener {
                     self.dirty.queues.insert((namespace.clone(), id));
                 }
             }
-            (Then::Counted(id, why), answer) => self.count_came(namespace, id, why, answer),
+            (Then::Counted(id, why, more), answer) => {
+                let counts = match answer {
+                    Ok(Answer::Consumers(list)) => counted(&list),
+                    _ => None,
+                };
+                let counts = counts.map(|(waiting, end)| (waiting + more, end));
+                self.count_came(namespace, id, why, counts);
+            }
             (Then::DataRead(id, offset), answer) => {
                 self.data_read(namespace, id, offset, answer.is_ok());
             }
@@ -189,12 +196,8 @@ impl AmqpListener {
         namespace: &Arc<str>,
         id: QueueId,
         why: Counted,
-        answer: Result<Answer, ErrorReply>,
+        counts: Option<(u64, Offset)>,
     ) {
-        let counts = match answer {
-            Ok(Answer::Consumers(list)) => counted(&list),
-            _ => None,
-        };
         // Before it has joined, the node does not know where the queue stands.
         let engine = self.engine(namespace, id);
         let counts = counts.filter(|_| engine.is_some_and(|engine| engine.joined));

@@ -82,7 +82,8 @@ pub(super) enum Then {
     Joined(QueueId),
     Settled(QueueId),
     Extended,
-    Counted(QueueId, Counted),
+    /// With the messages that go back to the queue, and of which the node is not told yet.
+    Counted(QueueId, Counted, u64),
     /// Data of an event that is not in its batch.
     DataRead(QueueId, Offset),
     TopicDeleted,

@@ -534,6 +534,14 @@ impl Engine {
         }
     }
 
+    /// How many messages go back to the node with the next requests: it counts them as given out.
+    pub fn going_back(&self) -> u64 {
+        let goes_back =
+            |one: &&Settlement| matches!(one.how, SettleAs::Return | SettleAs::GiveBack);
+        let them = self.settlements.iter().filter(goes_back);
+        them.map(|one| one.lease.end.0 - one.lease.first.0).sum()
+    }
+
     /// Sends what is to be settled, one request at a time.
     pub fn send_settlements(&mut self, calls: &mut Calls) {
         if self.is_settling || self.settlements.is_empty() {
