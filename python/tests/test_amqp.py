@@ -312,9 +312,11 @@ def test_what_was_published_before_a_close_is_kept(broker: Broker, durable: bool
     # All in one write, as clients do that close no channel before: the server has the messages and their end at once.
     with socket.create_connection(("127.0.0.1", broker.port)) as client:
         client.sendall(b"AMQP\0\0\x09\x01" + b"".join(one.marshal() for one in frames))
-        while answer := client.recv(1 << 16):
-            last = answer
-    assert last.endswith(frame.Method(0, spec.Connection.CloseOk()).marshal())
+        answers = b""
+        while not answers.endswith(frame.Method(0, spec.Connection.CloseOk()).marshal()):
+            answer = client.recv(1 << 16)
+            assert answer, answers
+            answers += answer
     assert channel.queue_declare("q", passive=True).method.message_count == 100
 
 
@@ -375,6 +377,20 @@ def test_dead_letters_say_where_they_died(connection: pika.BlockingConnection) -
     channel.basic_reject(method.delivery_tag, requeue=False)
     assert letter()[0] == body == b"2"
     assert take(channel, "short") == [b"3"]
+
+
+def test_a_dead_letter_is_there_for_what_is_asked_next(connection: pika.BlockingConnection) -> None:
+    channel = connection.channel()
+    for number in range(20):
+        dead, queue = f"dead{number}", f"q{number}"
+        channel.queue_declare(dead)
+        letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+        channel.queue_declare(queue, arguments=letters)
+        channel.basic_publish("", queue, b"x")
+        channel.basic_reject(channel.basic_get(queue)[0].delivery_tag, requeue=False)
+        assert channel.basic_get(dead, auto_ack=True)[2] == b"x"
+        # That there is nothing, is said all the same.
+        assert channel.basic_get(dead)[0] is None
 
 
 def test_a_full_queue_that_refuses_says_so(connection: pika.BlockingConnection) -> None:

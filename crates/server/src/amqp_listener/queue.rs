@@ -138,6 +138,8 @@ pub(super) struct Engine {
     /// The consumer that has its turn next.
     turn: usize,
     pub gets: VecDeque<Get>,
+    /// They wait for what is on its way to the node.
+    pub gets_wait: bool,
     pub purge: Option<Purge>,
     /// Messages that the node has for this queue, and nobody else has.
     pub waiting: i64,
@@ -253,6 +255,7 @@ impl Engine {
             consumers: Vec::new(),
             turn: 0,
             gets: VecDeque::new(),
+            gets_wait: false,
             purge: None,
             waiting: 0,
             coming: 0,

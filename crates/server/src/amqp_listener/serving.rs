@@ -56,6 +56,9 @@ impl AmqpListener {
         };
         engine.ask(now.monotonic, &mut self.calls);
         engine.send_settlements(&mut self.calls);
+        if engine.coming == 0 && std::mem::take(&mut engine.gets_wait) {
+            count(engine, host.session, Counted::Get, &mut self.calls);
+        }
         if let Some(at) = engine.due(now)
             && engine.timer_at.is_none_or(|armed| at < armed)
         {
@@ -219,8 +222,10 @@ impl AmqpListener {
         let Some(engine) = self.engine(namespace, id) else {
             return;
         };
+        // What is on its way may be for them: a dead letter of what their client has just rejected.
+        engine.gets_wait = engine.coming > 0;
         // It is asked again when it has joined.
-        if !engine.joined || waiting > 0 || !engine.ready.is_empty() {
+        if !engine.joined || waiting > 0 || !engine.ready.is_empty() || engine.gets_wait {
             self.dirty.queues.insert((namespace.clone(), id));
             return;
         }
