@@ -109,6 +109,28 @@ def refused(code: int, act: Callable[[], object]) -> None:
     assert error.value.reply_code == code
 
 
+def message(queue: str) -> list[pika.frame.Frame]:
+    """A message of one byte, on channel 1."""
+    publish = pika.spec.Basic.Publish(routing_key=queue)
+    return [pika.frame.Method(1, publish), pika.frame.Header(1, 1, PERSISTENT), pika.frame.Body(1, b"x")]
+
+
+def in_one_write(broker: Broker, frames: list[pika.frame.Frame], last: pika.frame.Frame) -> bytes:
+    """What the server answers to a client that sends all of these at once, until this is the last of it."""
+    spec, method = pika.spec, pika.frame.Method
+    login = spec.Connection.StartOk({}, "PLAIN", f"\0anybody\0{broker.token}", "en_US")
+    opening = [method(0, one) for one in (login, spec.Connection.TuneOk(7, 8192, 0), spec.Connection.Open("/"))]
+    opening.append(method(1, spec.Channel.Open()))
+    answers = b""
+    with socket.create_connection(("127.0.0.1", broker.port)) as client:
+        client.sendall(b"AMQP\0\0\x09\x01" + b"".join(one.marshal() for one in [*opening, *frames]))
+        while not answers.endswith(last.marshal()):
+            answer = client.recv(1 << 16)
+            assert answer, answers
+            answers += answer
+    return answers
+
+
 def test_what_was_confirmed_survives_a_kill(broker: Broker) -> None:
     channel = confirming(broker.connect())
     channel.exchange_declare("runs", "topic", durable=True)
@@ -303,20 +325,9 @@ def test_what_was_published_is_there_for_what_is_asked_next(connection: pika.Blo
 def test_what_was_published_before_a_close_is_kept(broker: Broker, durable: bool) -> None:
     channel = broker.connect().channel()
     channel.queue_declare("q", durable=durable)
-    spec, frame = pika.spec, pika.frame
-    login = spec.Connection.StartOk({}, "PLAIN", f"\0anybody\0{broker.token}", "en_US")
-    opening = [frame.Method(0, one) for one in (login, spec.Connection.TuneOk(7, 8192, 0), spec.Connection.Open("/"))]
-    opening.append(frame.Method(1, spec.Channel.Open()))
-    message = [frame.Method(1, spec.Basic.Publish(routing_key="q")), frame.Header(1, 1, PERSISTENT), frame.Body(1, b"x")]
-    frames = opening + 100 * message + [frame.Method(0, spec.Connection.Close(200, "", 0, 0))]
-    # All in one write, as clients do that close no channel before: the server has the messages and their end at once.
-    with socket.create_connection(("127.0.0.1", broker.port)) as client:
-        client.sendall(b"AMQP\0\0\x09\x01" + b"".join(one.marshal() for one in frames))
-        answers = b""
-        while not answers.endswith(frame.Method(0, spec.Connection.CloseOk()).marshal()):
-            answer = client.recv(1 << 16)
-            assert answer, answers
-            answers += answer
+    # As clients do that close no channel before: the server has the messages and their end at once.
+    close, closed = pika.spec.Connection.Close(200, "", 0, 0), pika.spec.Connection.CloseOk()
+    in_one_write(broker, [*100 * message("q"), pika.frame.Method(0, close)], pika.frame.Method(0, closed))
     assert channel.queue_declare("q", passive=True).method.message_count == 100
 
 
@@ -379,18 +390,17 @@ def test_dead_letters_say_where_they_died(connection: pika.BlockingConnection) -
     assert take(channel, "short") == [b"3"]
 
 
-def test_a_dead_letter_is_there_for_what_is_asked_next(connection: pika.BlockingConnection) -> None:
+def test_a_dead_letter_is_there_for_what_is_asked_next(broker: Broker, connection: pika.BlockingConnection) -> None:
     channel = connection.channel()
-    for number in range(20):
-        dead, queue = f"dead{number}", f"q{number}"
-        channel.queue_declare(dead)
-        letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
-        channel.queue_declare(queue, arguments=letters)
-        channel.basic_publish("", queue, b"x")
-        channel.basic_reject(channel.basic_get(queue)[0].delivery_tag, requeue=False)
-        assert channel.basic_get(dead, auto_ack=True)[2] == b"x"
-        # That there is nothing, is said all the same.
-        assert channel.basic_get(dead)[0] is None
+    channel.queue_declare("dead")
+    channel.queue_declare("q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    asked = [pika.spec.Basic.Get(queue="q"), pika.spec.Basic.Reject(1, requeue=False), pika.spec.Basic.Get(queue="dead")]
+    # A third one has nothing, which is said all the same.
+    asked.append(pika.spec.Basic.Get(queue="dead"))
+    empty = pika.frame.Method(1, pika.spec.Basic.GetEmpty())
+    answers = in_one_write(broker, message("q") + [pika.frame.Method(1, one) for one in asked], empty)
+    assert answers.count(pika.frame.Body(1, b"x").marshal()) == 2
+    assert answers.count(empty.marshal()) == 1
 
 
 def test_a_full_queue_that_refuses_says_so(connection: pika.BlockingConnection) -> None:

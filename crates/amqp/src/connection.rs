@@ -57,6 +57,8 @@ enum State {
     Running,
     /// The client wants to leave, and the owner tidies up.
     Leaving,
+    /// The client has left, and closes the line when it has read that it may.
+    Left { until: Duration },
     /// `connection.close` is sent. All but the client's agreement is dropped.
     Closing { until: Duration, failure: Failure },
     /// Nothing is read any more, and this is why.
@@ -200,7 +202,9 @@ impl Connection {
                 Some((self.sent + interval / 2).min(self.heard + 2 * interval))
             }
             State::Leaving | State::Ended => None,
-            State::Closing { until, .. } | State::Lingering { until, .. } => Some(*until),
+            State::Left { until }
+            | State::Closing { until, .. }
+            | State::Lingering { until, .. } => Some(*until),
             _ => Some(self.handshake_until),
         }
     }
@@ -210,6 +214,7 @@ impl Connection {
         match &self.state {
             State::Running => self.beat(now),
             State::Leaving | State::Ended => {}
+            State::Left { until } if now >= *until => self.end(Ended::ByClient),
             State::Closing { until, failure } if now >= *until => {
                 let ended = Ended::Failed(failure.clone());
                 self.end(ended);
@@ -218,7 +223,7 @@ impl Connection {
                 let ended = ended.clone();
                 self.end(ended);
             }
-            State::Closing { .. } | State::Lingering { .. } => {}
+            State::Left { .. } | State::Closing { .. } | State::Lingering { .. } => {}
             _ if now >= self.handshake_until => self.end(Ended::Late),
             _ => {}
         }
@@ -260,6 +265,14 @@ impl Connection {
         matches!(self.state, State::Lingering { .. } | State::Ended)
     }
 
+    /// Whether only channel 0 matters any more.
+    const fn is_going(&self) -> bool {
+        matches!(
+            self.state,
+            State::Closing { .. } | State::Leaving | State::Left { .. }
+        )
+    }
+
     /// Reads one part of a frame; `false` if it takes more bytes.
     fn step(&mut self, now: Duration, rest: &mut &[u8]) -> bool {
         if let State::AwaitingHeader(header, have) = &mut self.state {
@@ -292,7 +305,7 @@ impl Connection {
             },
             // What comes beside channel 0 is dropped while the connection closes. Threads of a client do not wait for
             // each other: frames can follow its own connection.close.
-            _ if matches!(self.state, State::Closing { .. } | State::Leaving) => Ok(()),
+            _ if self.is_going() => Ok(()),
             Part::BodyStart(_) if number == 0 => Err(on_channel_0()),
             _ if !matches!(self.state, State::Running) => Err(Failure::new(
                 ReplyCode::ChannelError,
@@ -325,7 +338,7 @@ impl Connection {
 
     /// Tells the client that the connection ends, and waits for it to agree.
     fn close_hard(&mut self, now: Duration, failure: Failure) {
-        if matches!(self.state, State::Closing { .. }) {
+        if matches!(self.state, State::Closing { .. } | State::Left { .. }) {
             return;
         }
         self.tell(&failure);
@@ -337,6 +350,7 @@ impl Connection {
     fn lose(&mut self, now: Duration, error: &DecodeError) {
         let failure = match &self.state {
             State::Closing { failure, .. } => failure.clone(),
+            State::Left { .. } => return self.end(Ended::ByClient),
             _ => {
                 let failure = error.failure(None);
                 self.tell(&failure);

@@ -1,6 +1,6 @@
 //! Channel 0: the way in, and the way out.
 
-use super::{Connection, State, decode, invalid};
+use super::{Connection, LINGER, State, decode, invalid};
 use crate::error::{Failure, ReplyCode};
 use crate::event::{Ended, Event};
 use crate::frame::{FRAME_MIN, PROTOCOL_HEADER};
@@ -43,11 +43,12 @@ impl Connection {
                 Ok(())
             }
             // Both sides close at once: the client's agreement still comes.
-            (State::Closing { .. }, Method::ConnectionClose(_)) => {
+            // Likewise of two threads of a client.
+            (State::Closing { .. } | State::Left { .. }, Method::ConnectionClose(_)) => {
                 self.output.method(0, &methods::CloseOk {}.into());
                 Ok(())
             }
-            (State::Closing { .. } | State::Leaving, _) => Ok(()),
+            _ if self.is_going() => Ok(()),
             (State::Running, Method::ConnectionClose(close)) => {
                 self.forget_channels();
                 self.state = State::Leaving;
@@ -192,11 +193,13 @@ impl Connection {
         }
     }
 
-    /// Lets a client leave.
-    pub fn accept_close(&mut self) {
+    /// Lets a client leave. The line is the client's to close, for a while: its threads may read what one of them has
+    /// caused.
+    pub fn accept_close(&mut self, now: Duration) {
         if matches!(self.state, State::Leaving) {
             self.output.method(0, &methods::CloseOk {}.into());
-            self.end(Ended::ByClient);
+            let until = now + LINGER;
+            self.state = State::Left { until };
         }
     }
 
@@ -205,7 +208,11 @@ impl Connection {
     pub fn fail_connection(&mut self, now: Duration, failure: Failure) {
         match self.state {
             State::AwaitingHeader(..) => self.end(Ended::Failed(failure)),
-            State::Leaving | State::Closing { .. } | State::Lingering { .. } | State::Ended => {}
+            State::Leaving
+            | State::Left { .. }
+            | State::Closing { .. }
+            | State::Lingering { .. }
+            | State::Ended => {}
             _ => self.close_hard(now, failure),
         }
     }

@@ -753,8 +753,19 @@ fn a_client_leaves_when_the_owner_has_tidied_up() {
     rig.bytes(&published(1, b"body", 4));
     rig.send(0, connection_methods::TuneOk::default());
     assert_eq!((rig.connection.poll_event(), rig.frames()), (None, vec![]));
-    rig.connection.accept_close();
+    rig.connection.accept_close(rig.now);
     assert_eq!(rig.methods(), [(0, connection_methods::CloseOk {}.into())]);
+    // Another thread closes too, and reads its answer; what follows is still dropped.
+    rig.send(0, connection_methods::Close::default());
+    assert_eq!(rig.methods(), [(0, connection_methods::CloseOk {}.into())]);
+    rig.bytes(&published(1, b"body", 4));
+    let failure = Failure::new(ReplyCode::ConnectionForced, "the server stops");
+    rig.connection.fail_connection(rig.now, failure);
+    assert_eq!((rig.connection.poll_event(), rig.frames()), (None, vec![]));
+    // It had time to close the line.
+    let until = rig.connection.timeout().unwrap();
+    assert_eq!(until, rig.now + LINGER);
+    rig.connection.handle_timeout(until);
     assert_eq!(rig.event(), Event::Ended(Ended::ByClient));
     assert!(rig.connection.is_ended());
 }

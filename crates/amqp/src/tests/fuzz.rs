@@ -34,7 +34,7 @@ fn answer(chance: &mut Chance, connection: &mut Connection, event: Event, now: D
         },
         Event::OpenVirtualHost(_) => connection.accept_open(now),
         Event::UpdateSecret { .. } => connection.accept_secret(),
-        Event::CloseRequested { .. } => connection.accept_close(),
+        Event::CloseRequested { .. } => connection.accept_close(now),
         Event::Request { channel, request } => match (chance.below(6), request) {
             (0, _) => {
                 let code = ReplyCode::ALL[chance.below(ReplyCode::ALL.len())];

@@ -243,7 +243,7 @@ impl AmqpListener {
                     // Its session takes along what is on its way.
                     match client.is_storing() {
                         true => client.blocked = Some(Blocked::Leaving),
-                        false => client.amqp.accept_close(),
+                        false => client.amqp.accept_close(self.now.monotonic),
                     }
                 }
             }
@@ -294,7 +294,7 @@ impl AmqpListener {
             Some(Blocked::Request(key, request) | Blocked::Stored(key, request)) => {
                 self.request(id, key, *request);
             }
-            Some(Blocked::Leaving) => client.amqp.accept_close(),
+            Some(Blocked::Leaving) => client.amqp.accept_close(self.now.monotonic),
             Some(Blocked::Publish(publish)) => self.publish(id, *publish),
             Some(Blocked::Open(name)) => self.open_host(id, name),
             Some(Blocked::Login | Blocked::Answer | Blocked::Secret) | None => {}
@@ -315,7 +315,7 @@ impl AmqpListener {
         if let Some(client) = self.clients.get_mut(&id) {
             let failure = Failure::new(code, text);
             if let Some(Blocked::Leaving) = client.blocked.take() {
-                client.amqp.accept_close();
+                client.amqp.accept_close(self.now.monotonic);
             }
             client.amqp.fail_connection(self.now.monotonic, failure);
             self.dirty.clients.insert(id);

@@ -137,7 +137,7 @@ impl AmqpListener {
                 let text = format!("access to vhost '{name}' refused for user '{user}': {reason}");
                 self.fail_client(id, ReplyCode::NotAllowed, text);
             }
-            Some(Blocked::Leaving) => client.amqp.accept_close(),
+            Some(Blocked::Leaving) => client.amqp.accept_close(self.now.monotonic),
             _ => self.fail_client(id, ReplyCode::ConnectionForced, reason),
         }
     }
