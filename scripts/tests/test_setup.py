@@ -41,7 +41,7 @@ class Machine:
             assert real is not None
             (self.bin / name).symlink_to(real)
         for name in ("cc", "c++", "cmake", "make", "pkg-config", "redis-server", "mpicc", "mpiexec",
-                     "chromium", "ip", "tc", "nft"):
+                     "chromium", "ip", "tc", "nft", "go"):
             self.tool(name, "true")
         self.tool("cargo", "echo cargo 1.99.0")
         self.tool("rustc", "echo rustc 1.99.0")
