@@ -1,0 +1,5 @@
+module thalweg/compat/amqp/scenarios
+
+go 1.22
+
+require github.com/rabbitmq/amqp091-go v1.10.0
