@@ -1,4 +1,4 @@
-"""Runs the tests of other people's AMQP clients on a server, and compares with the exceptions that are named.
+"""Runs the tests of other people's AMQP clients on a server, and programs of ours for RabbitMQ, and compares with the exceptions that are named.
 
 ``suites.py --home DIRECTORY [--against thalweg|rabbitmq] [--all] [SUITE ...]``
 
@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
+SCENARIOS = HERE / "scenarios"
 # For a suite, in seconds: what takes longer hangs.
 LONG = 2400
 # For one test of a suite.
@@ -39,9 +40,11 @@ def main() -> int:
     home = arguments.home.resolve()
     start = {"thalweg": thalweg, "rabbitmq": rabbitmq}[arguments.against]
     bad = 0
-    for name in arguments.suites or SUITES:
-        if name == "amqp091-go" and shutil.which("go") is None:
-            print(f"{name}: SKIPPED: there is no go")
+    by_default = [name for name in SUITES if arguments.all or name not in LONG_ONES]
+    for name in arguments.suites or by_default:
+        missing = [one for one in NEEDS.get(name, []) if shutil.which(one) is None]
+        if missing:
+            print(f"{name}: SKIPPED: there is no {missing[0]}")
             continue
         # A server for each, so that none finds what another has left.
         directory = home / "runs" / f"{arguments.against}-{name}"
@@ -208,13 +211,7 @@ def aio_pika(home: Path, directory: Path, port: int, everything: bool) -> dict[s
 def amqp091_go(home: Path, directory: Path, port: int, _: bool) -> dict[str, str]:
     """The tests of the Go client, which come with its module."""
     command = ["go", "test", "-count=1", "-tags", "integration", "-json", f"-timeout={LONG}s"]
-    environment = os.environ | {
-        "AMQP_URL": f"amqp://guest:guest@127.0.0.1:{port}/",
-        "GOPATH": str(home / "go"),
-        "GOCACHE": str(home / "go-cache"),
-        "GOFLAGS": "-mod=readonly -modcacherw",
-        "GOTOOLCHAIN": "local",
-    }
+    environment = go_environment(home) | {"AMQP_URL": url(port)}
     with (directory / "output").open("wb") as output:
         subprocess.run(
             [*command, "github.com/rabbitmq/amqp091-go"],
@@ -237,7 +234,100 @@ def amqp091_go(home: Path, directory: Path, port: int, _: bool) -> dict[str, str
     return outcomes
 
 
-SUITES = {"py-amqp": py_amqp, "kombu": kombu, "aio-pika": aio_pika, "amqp091-go": amqp091_go}
+# ---- programs of ours, which say the same on every server
+
+
+def url(port: int) -> str:
+    return f"amqp://guest:guest@127.0.0.1:{port}/%2F"
+
+
+def go_environment(home: Path) -> dict[str, str]:
+    own = {"GOPATH": str(home / "go"), "GOCACHE": str(home / "go-cache"), "GOFLAGS": "-mod=readonly -modcacherw"}
+    own["GOTOOLCHAIN"] = "local"
+    return dict(os.environ) | own
+
+
+def program(
+    directory: Path, command: list[str | Path], expected: str, cwd: Path = SCENARIOS, environment: dict[str, str] | None = None
+) -> dict[str, str]:
+    """The lines of a program, each `name: what was seen`, against those of RabbitMQ; outcomes by name."""
+    output, errors = directory / "output", directory / "errors"
+    with output.open("wb") as out, errors.open("wb") as err:
+        subprocess.run(command, cwd=cwd, env=environment, stdout=out, stderr=err, timeout=LONG)
+
+    def lines(path: Path) -> dict[str, str]:
+        return dict(line.split(": ", 1) for line in path.read_text().splitlines())
+
+    wanted, seen = lines(SCENARIOS / expected), lines(output)
+    differ = [name for name in wanted.keys() | seen.keys() if wanted.get(name) != seen.get(name)]
+    with errors.open("a") as err:
+        for name in differ:
+            err.write(f"{name}: {wanted.get(name)} was expected, {seen.get(name)} was seen\n")
+    return {name: FAILED if name in differ else PASSED for name in wanted.keys() | seen.keys()}
+
+
+def scenarios_python(home: Path, directory: Path, port: int, _: bool) -> dict[str, str]:
+    return program(directory, [home / "venv/bin/python", "scenarios.py", url(port)], "outcomes.txt")
+
+
+def scenarios_go(home: Path, directory: Path, port: int, _: bool) -> dict[str, str]:
+    command: list[str | Path] = ["go", "run", ".", url(port)]
+    return program(directory, command, "outcomes.txt", SCENARIOS / "go", go_environment(home))
+
+
+def scenarios_java(home: Path, directory: Path, port: int, _: bool) -> dict[str, str]:
+    command: list[str | Path] = [
+        "java",
+        "-Dlogback.configurationFile=java/logback.xml",
+        *("-cp", f"{home}/java/jars/*"),
+        *("java/Scenarios.java", url(port)),
+    ]
+    return program(directory, command, "outcomes.txt")
+
+
+def celery(home: Path, directory: Path, port: int, _: bool) -> dict[str, str]:
+    # In Celery the default virtual host is an empty path.
+    at = f"amqp://guest:guest@127.0.0.1:{port}//"
+    return program(directory, [home / "venv/bin/python", "celery_tasks.py", at], "celery.txt")
+
+
+def perf_test(home: Path, directory: Path, port: int, _: bool) -> dict[str, str]:
+    """RabbitMQ's own load: each of these ends by itself, with every message that it sent received."""
+    outcomes = {}
+    for name, arguments in PERF_TESTS.items():
+        command = ["java", "-cp", f"{home}/java/jars/*", "com.rabbitmq.perf.PerfTest", "-h", url(port), *arguments.split()]
+        with (directory / "output").open("ab") as output:
+            done = subprocess.run(command, stdout=output, stderr=output, timeout=LONG)
+        outcomes[name] = FAILED if done.returncode else PASSED
+    return outcomes
+
+
+PERF_TESTS = {
+    "confirmed, persistent": "-x 2 -y 2 -u perf -C 2000 -D 2000 -c 64 -q 100 -s 1000 -f persistent",
+    "transient, acknowledged by 10": "-x 1 -y 1 -u transient -ad false -C 5000 -D 5000 -A 10 -q 100 -s 100",
+    "without acknowledgements": "-x 1 -y 1 -C 5000 -D 5000 -a -s 100",
+    "fanout": "-x 1 -y 4 -t fanout -e spread -C 500 -D 500 -s 10000 -c 16",
+    "polled": "-x 1 -y 1 -u polled -C 500 -D 500 --polling --polling-interval 1",
+    "bodies of 4 MB": "-x 1 -y 1 -u large -C 20 -D 20 -s 4000000 -c 4 -q 2",
+    "64 producers and consumers": "-x 64 -y 64 -u many -C 50 -D 50 -c 16 -q 16 -s 1000",
+}
+
+SUITES = {
+    "py-amqp": py_amqp,
+    "kombu": kombu,
+    "aio-pika": aio_pika,
+    "amqp091-go": amqp091_go,
+    "scenarios-python": scenarios_python,
+    "scenarios-go": scenarios_go,
+    "scenarios-java": scenarios_java,
+    "celery": celery,
+    "perf-test": perf_test,
+}
+
+# Those that are run if they are named, or all are.
+LONG_ONES = {"scenarios-java", "perf-test"}
+# Commands without which a suite is skipped, which is said.
+NEEDS = {"amqp091-go": ["go"], "scenarios-go": ["go"], "scenarios-java": ["java", "mvn"], "perf-test": ["java", "mvn"]}
 
 if __name__ == "__main__":
     sys.exit(main())
