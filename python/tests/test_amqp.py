@@ -21,14 +21,15 @@ PERSISTENT = pika.BasicProperties(delivery_mode=2)
 class Broker:
     """A server that listens for AMQP."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, address: str = "tcp://127.0.0.1:0") -> None:
         self.directory = directory
+        self.address = address
         self.group_file = directory / "thalweg.json"
         self.start()
 
     def start(self) -> None:
         command = [thalweg.executable(), "serve", "--directory", str(self.directory / "data")]
-        command += ["--group-file", str(self.group_file), "--amqp", "tcp://127.0.0.1:0", "--json"]
+        command += ["--group-file", str(self.group_file), "--amqp", self.address, "--json"]
         with (self.directory / "server.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
         assert self.process.stdout is not None
@@ -48,12 +49,12 @@ class Broker:
         finally:
             self.process.kill()
 
-    def parameters(self, password: str | None = None) -> pika.ConnectionParameters:
+    def parameters(self, password: str | None = None, **more: object) -> pika.ConnectionParameters:
         login = pika.PlainCredentials("anybody", self.token if password is None else password)
-        return pika.ConnectionParameters("127.0.0.1", self.port, "/", login)
+        return pika.ConnectionParameters("127.0.0.1", self.port, "/", login, **more)
 
-    def connect(self, password: str | None = None) -> pika.BlockingConnection:
-        return pika.BlockingConnection(self.parameters(password))
+    def connect(self, password: str | None = None, **more: object) -> pika.BlockingConnection:
+        return pika.BlockingConnection(self.parameters(password, **more))
 
     def driver(self) -> thalweg.Driver:
         return thalweg.Driver(self.group_file, connect_timeout=60.0)
