@@ -287,7 +287,7 @@ func whatIsGivenBackComesFirst() string {
 		send(channel, "", "back", body, amqp.Publishing{DeliveryMode: 2})
 	}
 	tags := []uint64{}
-	for range 3 {
+	for at := 0; at < 3; at++ {
 		message, _, err := channel.Get("back", false)
 		check(err)
 		tags = append(tags, message.DeliveryTag)
@@ -311,7 +311,7 @@ func recoverGivesAllBack() string {
 	for _, body := range []string{"1", "2"} {
 		send(channel, "", queue, body)
 	}
-	for range 2 {
+	for at := 0; at < 2; at++ {
 		_, _, err := channel.Get(queue, false)
 		check(err)
 	}
@@ -402,10 +402,10 @@ func consumersHaveTurns() string {
 	channel := must(connection.Channel())
 	queue := private(channel, nil)
 	found := []<-chan amqp.Delivery{}
-	for range 3 {
+	for at := 0; at < 3; at++ {
 		found = append(found, consume(channel, queue, "", true, false, nil))
 	}
-	for number := range 9 {
+	for number := 0; number < 9; number++ {
 		send(channel, "", queue, fmt.Sprint(number))
 	}
 	lines := []string{}
@@ -421,7 +421,7 @@ func prefetchBoundsWhatAConsumerHas() string {
 	defer connection.Close()
 	channel := must(connection.Channel())
 	queue := private(channel, nil)
-	for number := range 5 {
+	for number := 0; number < 5; number++ {
 		send(channel, "", queue, fmt.Sprint(number))
 	}
 	check(channel.Qos(2, 0, false))
@@ -441,7 +441,7 @@ func prioritiesOfConsumers() string {
 	low := consume(channel, queue, "", true, false, nil)
 	check(channel.Qos(2, 0, false))
 	high := consume(channel, queue, "", false, false, amqp.Table{"x-priority": int32(10)})
-	for number := range 4 {
+	for number := 0; number < 4; number++ {
 		send(channel, "", queue, fmt.Sprint(number))
 	}
 	return texts(next(high, 2)) + " | " + texts(next(low, 2))
