@@ -221,6 +221,10 @@ impl Published {
                  expected,
              }| match part {
                 Part::Queues => tunables.error("TotalQueues", &found, &expected),
+                Part::Prefetch => tunables.error("PrefetchCount.PerConsumer", &found, &expected),
+                Part::QueueKind => {
+                    tunables.error("QueueProperties.QueueStructure", &found, &expected)
+                }
                 Part::WorkloadRate => workload.error("DataRate", &found, &expected),
                 Part::Messages | Part::Loop | Part::Faults => {
                     producer.error("msgCount", &found, &expected)

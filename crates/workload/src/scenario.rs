@@ -6,7 +6,7 @@ use crate::document::{Fields, ScenarioError, Text, number_of};
 use crate::faults::{Fault, planted};
 use crate::pace::{Loop, Rate};
 use crate::pattern::Pattern;
-use crate::settings::{Confirms, Settings, queue_of};
+use crate::settings::{Confirms, QueueKind, Settings, queue_of};
 use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,6 +17,9 @@ pub const MEMBERS_MAX: u64 = 1024;
 
 /// The most messages of a run: sequences, products with percentages and times fit 64 bits.
 pub const MESSAGES_MAX: u64 = 1 << 40;
+
+/// The field of `basic.qos` has 16 bits.
+const AMQP_PREFETCH_MAX: u64 = u16::MAX as u64;
 
 /// Who carries the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,6 +151,8 @@ pub(crate) enum Part {
     Messages,
     Queues,
     Faults,
+    Prefetch,
+    QueueKind,
 }
 
 impl Part {
@@ -159,6 +164,8 @@ impl Part {
             Self::Messages => "messages",
             Self::Queues => "settings.queues",
             Self::Faults => "faults",
+            Self::Prefetch => "settings.prefetch",
+            Self::QueueKind => "settings.queue",
         }
     }
 }
@@ -255,6 +262,9 @@ impl Scenario {
                 expected: "a rate, for one is to be enforced".to_owned(),
             });
         }
+        if self.backend == Backend::Amqp {
+            self.check_amqp()?;
+        }
         for &consumers in &self.consumers {
             let producers = self.producers_of(consumers);
             self.check_messages(producers, consumers)?;
@@ -262,6 +272,40 @@ impl Scenario {
             self.check_disruptions(producers, consumers)?;
         }
         Ok(())
+    }
+
+    /// What AMQP 0-9-1 and its servers cannot do.
+    fn check_amqp(&self) -> Result<(), Conflict> {
+        let settings = &self.settings;
+        if settings.prefetch > AMQP_PREFETCH_MAX {
+            return Err(Conflict {
+                part: Part::Prefetch,
+                found: settings.prefetch.to_string(),
+                expected: format!("at most {AMQP_PREFETCH_MAX} with AMQP, or 0 for no bound"),
+            });
+        }
+        let refuse = |found: &str, expected: &str| {
+            Err(Conflict {
+                part: Part::QueueKind,
+                found: found.to_owned(),
+                expected: expected.to_owned(),
+            })
+        };
+        match settings.queue {
+            QueueKind::Stream => refuse(
+                "\"stream\" with AMQP",
+                "\"classic\" or \"quorum\": a stream gives each message to all of its consumers, and cannot be exclusive",
+            ),
+            QueueKind::Quorum if self.pattern.is_broadcast() => refuse(
+                "\"quorum\" in a broadcast with AMQP",
+                "\"classic\": consumers of a broadcast have exclusive queues, and a quorum queue cannot be exclusive",
+            ),
+            QueueKind::Quorum if !settings.durable_queues => refuse(
+                "\"quorum\" with durable_queues = \"no\" with AMQP",
+                "\"classic\", or durable_queues = \"yes\": quorum queues are durable",
+            ),
+            QueueKind::Classic | QueueKind::Quorum => Ok(()),
+        }
     }
 
     fn check_messages(&self, producers: u64, consumers: u64) -> Result<(), Conflict> {

@@ -264,6 +264,22 @@ fn what_cannot_be_is_refused_by_file_and_key() {
             "settings.queue: found \"long\"",
         ),
         ("[settings]\nprefech = 1", "settings.prefech: found 1"),
+        (
+            "backend = 'amqp'\n[settings]\nprefetch = 65536",
+            "settings.prefetch: found 65536, expected at most 65535 with AMQP",
+        ),
+        (
+            "backend = 'amqp'\n[settings]\nqueue = 'stream'",
+            "settings.queue: found \"stream\" with AMQP, expected \"classic\" or \"quorum\"",
+        ),
+        (
+            "backend = 'amqp'\n[settings]\nqueue = 'quorum'",
+            "settings.queue: found \"quorum\" with durable_queues = \"no\"",
+        ),
+        (
+            "backend = 'amqp'\npattern = 'broadcast'\n[settings]\nqueue = 'quorum'\ndurable_queues = 'yes'",
+            "settings.queue: found \"quorum\" in a broadcast",
+        ),
     ] {
         let text = with(&format!("\n{lines}"));
         let refusal = refusal(&text);
@@ -277,6 +293,18 @@ fn what_cannot_be_is_refused_by_file_and_key() {
             .collect();
         let said = format!("a.toml: {key}: found nothing");
         assert!(refusal(&kept.join("\n")).starts_with(&said), "{key}");
+    }
+}
+
+/// What AMQP cannot do is no matter of other backends.
+#[test]
+fn settings_are_checked_for_the_backend_that_has_them() {
+    for lines in [
+        "[settings]\nqueue = 'stream'\nprefetch = 16777216",
+        "backend = 'amqp'\n[settings]\nqueue = 'quorum'\ndurable_queues = 'yes'\nprefetch = 65535",
+        "backend = 'amqp'\npattern = 'broadcast and gather'\n[settings]\nprefetch = 0\noverflow = 'dead-letter'",
+    ] {
+        scenario(&with(&format!("\n{lines}")));
     }
 }
 
