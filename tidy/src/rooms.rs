@@ -31,6 +31,7 @@ const FACE: &[&str] = &[
     "plugin",
     "server",
     "client",
+    "amqp",
     "step",
     "relay",
     "gateway",

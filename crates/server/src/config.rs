@@ -215,6 +215,7 @@ mod bounds {
 
 /// What follows `THALWEG_` in variables that commands and plugins read, and that are no settings.
 const OTHER_VARIABLES: &[&str] = &[
+    "amqp_url",
     "config",
     "log_format",
     "log_level",

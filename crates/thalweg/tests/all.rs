@@ -26,3 +26,4 @@ mod view;
 mod ways_in;
 mod why;
 mod workload;
+mod workload_amqp;

@@ -583,6 +583,12 @@ fn published_files_are_run_and_converted() {
     let result = &results(&rig)["runs"][0]["result"];
     assert_eq!(number(result, "/received/distinct"), 128);
     assert_eq!(number(result, "/workload/message_bytes"), 16_000);
+    // As the published program runs them.
+    rig.run(&[&RUN[..], &["--streamsim", "streamsim", "--backend", "amqp"]].concat())
+        .ok();
+    let result = &results(&rig)["runs"][0]["result"];
+    assert_eq!(result["transport"], "amqp");
+    assert_eq!(number(result, "/received/distinct"), 128);
 }
 
 #[test]

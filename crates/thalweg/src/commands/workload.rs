@@ -8,10 +8,12 @@
 //!
 //! What is run, counted and computed is in the crate `workload`; here are processes, clocks and connections.
 
+mod amqp;
 mod args;
 mod backend;
 mod choose;
 mod client;
+mod connect;
 mod json_file;
 mod members;
 mod native;
@@ -35,7 +37,7 @@ use runner::Course;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use workload::{EXPERIMENTS, Observed, Pace, Plan, Run, RunResult, Scenario, Text, Url};
+use workload::{Backend, EXPERIMENTS, Observed, Pace, Plan, Run, RunResult, Scenario, Text, Url};
 
 pub fn run(command: WorkloadCommand) -> Result<ExitCode, Failure> {
     match command {
@@ -187,9 +189,27 @@ impl Own {
         let scratch = tempfile::tempdir().about("a temporary directory")?;
         let cores = Cores::choose(true)?;
         let data = scratch.path().join("data");
-        let server = ServerProcess::start(&data, scratch.path(), Way::Tcp, &cores)?;
-        let group_file = scratch.path().join("thalweg.json");
-        scenario.url = Some(Url(group_file.display().to_string()));
+        let is_amqp = scenario.backend == Backend::Amqp;
+        let more: &[&str] = match is_amqp {
+            true => &["--amqp", "tcp://127.0.0.1:0", "--amqp-guest"],
+            false => &[],
+        };
+        let server = ServerProcess::start(&data, scratch.path(), Way::Tcp, &cores, more)?;
+        let url = match is_amqp {
+            true => {
+                let address = server.amqp_authority();
+                let address = address.ok_or_else(|| {
+                    Failure::new(
+                        Code::Failure,
+                        "the server",
+                        "does not say where it listens for AMQP",
+                    )
+                })?;
+                format!("amqp://guest:guest@{address}/")
+            }
+            false => scratch.path().join("thalweg.json").display().to_string(),
+        };
+        scenario.url = Some(Url(url));
         Ok(Self { server, scratch })
     }
 
@@ -212,7 +232,11 @@ impl Own {
 
 /// The server that runs already.
 fn running(args: &RunArgs, scenario: &mut Scenario) -> Result<(), Failure> {
-    if let Some(url) = &args.url {
+    if scenario.backend == Backend::Amqp {
+        let known = scenario.url.take();
+        let url = amqp::url::find(args.url.as_deref(), known.as_ref().map(|url| &*url.0))?;
+        scenario.url = url.map(Url);
+    } else if let Some(url) = &args.url {
         if url.starts_with(client_url_scheme()) {
             let what = "a thalweg:// URL has a token, and a command line shows it to everybody on this host. \
                         Put it into a file that only you can read, and give that";
@@ -220,7 +244,11 @@ fn running(args: &RunArgs, scenario: &mut Scenario) -> Result<(), Failure> {
         }
         scenario.url = Some(Url(url.clone()));
     }
-    match scenario.url {
+    match &scenario.url {
+        Some(url) if url.0.starts_with("amqp") && scenario.backend != Backend::Amqp => {
+            let what = "a URL of AMQP needs --backend amqp, or backend = \"amqp\" in the scenario";
+            Err(Failure::usage("url", what))
+        }
         Some(_) => Ok(()),
         None => {
             let what = "there is no server: give --url, or --serve for one of its own";
@@ -310,9 +338,9 @@ impl All {
             let result = RunResult::new(&self.scenario, run, &ran.reports, &ran.missing, observed);
             let mut found = report::found(&result);
             let left_behind = ran.left_behind.iter();
-            found
-                .findings
-                .extend(left_behind.map(|why| format!("topics were not removed: {why}")));
+            found.findings.extend(
+                left_behind.map(|why| format!("what was made for it was not removed: {why}")),
+            );
             self.found.push(found);
             self.results.push(result);
             // After each run, so that a later one that fails takes nothing away.

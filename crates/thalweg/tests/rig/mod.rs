@@ -239,6 +239,12 @@ impl ServerProcess {
             .collect()
     }
 
+    /// Host and port at which it listens for AMQP.
+    pub fn amqp(&self) -> &str {
+        let address = self.ready["amqp"][0].as_str().expect("it was asked for");
+        address.strip_prefix("tcp://").expect("as it was asked for")
+    }
+
     pub fn instance(&self) -> &str {
         self.ready["instance"].as_str().expect("a text")
     }

@@ -162,7 +162,7 @@ impl Server {
                 .about(SUBJECT)?;
             return Ok(Self::Embedded(started.about(SUBJECT)?));
         }
-        ServerProcess::start(directory, scratch, way, cores).map(Self::Process)
+        ServerProcess::start(directory, scratch, way, cores, &[]).map(Self::Process)
     }
 
     /// Where a client finds it.
@@ -226,15 +226,18 @@ impl Server {
 pub struct ServerProcess {
     child: Child,
     group_file: PathBuf,
+    /// What it said when it was ready.
+    ready: Value,
 }
 
 impl ServerProcess {
-    /// Starts `thalweg serve` and waits until it is ready.
+    /// Starts `thalweg serve`, with more arguments of its own, and waits until it is ready.
     pub fn start(
         directory: &Path,
         scratch: &Path,
         way: Way,
         cores: &Cores,
+        more: &[&str],
     ) -> Result<Self, Failure> {
         let group_file = scratch.join("thalweg.json");
         let listen = match way {
@@ -245,8 +248,10 @@ impl ServerProcess {
         command
             .arg("serve")
             .arg(directory)
+            .arg("--json")
             .arg("--group-file")
-            .arg(&group_file);
+            .arg(&group_file)
+            .args(more);
         command
             .args(["--listen", &listen, "--no-unix-socket"])
             .args(["--end-with", &std::process::id().to_string()])
@@ -254,7 +259,11 @@ impl ServerProcess {
             .stderr(Stdio::null());
         let mut child = cores.spawn_server(&mut command).about(SUBJECT)?;
         let stdout = child.stdout.take().expect("its output is piped");
-        let server = Self { child, group_file };
+        let mut server = Self {
+            child,
+            group_file,
+            ready: Value::Null,
+        };
         let mut ready = String::new();
         BufReader::new(stdout)
             .read_line(&mut ready)
@@ -263,8 +272,15 @@ impl ServerProcess {
             let what = "ended before it was ready";
             return Err(Failure::new(Code::Failure, SUBJECT, what));
         }
+        server.ready = serde_json::from_str(&ready)
+            .map_err(|error| Failure::new(Code::Failure, SUBJECT, error))?;
         server.offer_only(way)?;
         Ok(server)
+    }
+
+    /// Host and port at which it listens for AMQP, if it does.
+    pub fn amqp_authority(&self) -> Option<&str> {
+        self.ready["amqp"][0].as_str()?.strip_prefix("tcp://")
     }
 
     /// Leaves in the group file what is to be measured: a server of this host

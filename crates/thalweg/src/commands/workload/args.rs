@@ -50,6 +50,10 @@ pub struct WhatArgs {
     /// Clients of a process, each a thread, in place of the scenario's
     #[arg(long, value_name = "COUNT")]
     pub pack: Option<u64>,
+    /// Who carries the messages: thalweg, its own protocol, or amqp, AMQP 0-9-1 of any server, in place of the
+    /// scenario's
+    #[arg(long, value_name = "NAME")]
+    pub backend: Option<String>,
     /// How fast producers send: published, enforced or unlimited, in place of the scenario's
     #[arg(long, value_name = "RATE")]
     pub rate: Option<String>,
@@ -91,10 +95,13 @@ pub struct PlanArgs {
 pub struct RunArgs {
     #[command(flatten)]
     pub what: WhatArgs,
-    /// The server: an address, or a file that is a group file or has a thalweg:// URL [default: the scenario's url]
+    /// The server: an address, or a file that is a group file or has a thalweg:// URL; with amqp an amqp:// URL, or a
+    /// file that has one in its first line [default: the scenario's url; with amqp also the environment variable
+    /// THALWEG_AMQP_URL]
     #[arg(long, value_name = "URL", conflicts_with = "serve")]
     pub url: Option<String>,
-    /// Start a server of one's own, on a temporary directory, and end it
+    /// Start a server of one's own, on a temporary directory, and end it. With amqp it is a Thalweg server that listens
+    /// for AMQP
     #[arg(long)]
     pub serve: bool,
     /// A file for the results, as JSON

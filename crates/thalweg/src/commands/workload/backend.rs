@@ -1,10 +1,9 @@
 //! Who carries the messages of a run: what a backend has to offer, and nothing of how.
 
-use super::native::Native;
 use crate::failure::Failure;
 use bytes::Bytes;
 use std::time::Duration;
-use workload::{Common, Stamp, Task};
+use workload::{Stamp, Task};
 
 /// A connection to a backend.
 pub trait Backend: Send + Sync {
@@ -62,21 +61,7 @@ pub struct Settled {
 pub trait Sink: Send {
     /// Sends one, in two pieces behind its stamp.
     fn send(&mut self, sequence: u64, pieces: [&[u8]; 3]) -> Result<(), Failure>;
-    /// What the backend has answered since the last call; waits this long for the first answer.
-    fn settled(&mut self, wait: Duration) -> Vec<Settled>;
-}
-
-/// Connects.
-pub fn connect(common: &Common) -> Result<Box<dyn Backend>, Failure> {
-    match common.backend {
-        workload::Backend::Thalweg => Ok(Box::new(Native::connect(common)?)),
-        other => Err(refused(other)),
-    }
-}
-
-/// Of a backend that cannot be driven.
-pub fn refused(backend: workload::Backend) -> Failure {
-    let name = format!("{backend:?}").to_lowercase();
-    let what = format!("\"{name}\" cannot be driven by this command; there is \"thalweg\"");
-    Failure::usage("backend", what)
+    /// What the backend has answered since the last call; waits this long for the first answer. Where it answers nothing,
+    /// what was sent.
+    fn settled(&mut self, wait: Duration) -> Result<Vec<Settled>, Failure>;
 }

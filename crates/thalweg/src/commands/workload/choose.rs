@@ -1,7 +1,8 @@
 //! Which scenario is run: its file, what the command line changes of it, and what cannot be run.
 
 use super::args::WhatArgs;
-use super::{backend, streamsim};
+use super::connect::refused;
+use super::streamsim;
 use crate::failure::{About, Failure};
 use std::path::Path;
 use toml::{Table, Value};
@@ -78,7 +79,7 @@ fn text(what: &WhatArgs) -> Result<(String, String), Failure> {
         }
         let scenario = &mut published.scenario;
         eprintln!(
-            "note: {} is run with Thalweg, at --url or --serve, and not at its amqpsUrl",
+            "note: {} is run at --url or --serve, and not at its amqpsUrl",
             scenario.name
         );
         scenario.backend = Backend::Thalweg;
@@ -139,6 +140,9 @@ fn changes(what: &WhatArgs) -> Result<Table, Failure> {
             changes.insert(key.to_owned(), number(count)?);
         }
     }
+    if let Some(backend) = &what.backend {
+        changes.insert("backend".to_owned(), Value::String(backend.clone()));
+    }
     if let Some(rate) = &what.rate {
         changes.insert("rate".to_owned(), Value::String(rate.clone()));
     }
@@ -167,8 +171,14 @@ fn faults(what: &WhatArgs) -> Result<Vec<String>, Failure> {
 
 /// What scenarios can say and this command cannot do yet.
 fn check(scenario: &Scenario) -> Result<(), Failure> {
-    if scenario.backend != Backend::Thalweg {
-        return Err(backend::refused(scenario.backend));
+    match scenario.backend {
+        Backend::Thalweg => {}
+        Backend::Amqp if scenario.tls => {
+            let what = "this command does not speak TLS with AMQP; a TLS client in between, as stunnel is one, does";
+            return Err(Failure::usage("tls", what));
+        }
+        Backend::Amqp => {}
+        other => return Err(refused(other)),
     }
     if scenario.architecture != Architecture::Direct {
         let what = "no proxies are started by this command; there is \"direct\"";

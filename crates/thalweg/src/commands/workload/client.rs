@@ -1,6 +1,6 @@
 //! A process of a run: it takes its work from standard input, and reports on standard output.
 
-use super::backend;
+use super::connect::connect;
 use super::members::{Ended, consume, produce};
 use crate::failure::{About, Code, Failure};
 use clap::Args;
@@ -162,7 +162,7 @@ pub fn run(args: &ClientArgs) -> Result<(), Failure> {
 /// Does the work of all members, a thread each.
 fn work(line: &Line, assignment: &Assignment) -> Result<(), Failure> {
     let common = &assignment.common;
-    let all = |task: &Task| (task.member, backend::connect(common));
+    let all = |task: &Task| (task.member, connect(common));
     let connected = match assignment.tasks.first().map(all) {
         Some((member, Err(failure))) => {
             let why = failure.to_string();

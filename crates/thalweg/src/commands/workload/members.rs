@@ -377,7 +377,7 @@ impl Producing<'_> {
 
     /// Counts what the backend has answered, of which it waits for the first, and replies.
     fn look(&mut self, wait: Duration) -> Result<(), Failure> {
-        let settled = self.sink.settled(wait);
+        let settled = self.sink.settled(wait)?;
         self.pacer.settle(settled.len() as u64);
         self.answered += settled.len() as u64;
         if self.keeps_journal && !settled.is_empty() {

@@ -425,13 +425,13 @@ impl Sink for Pushed {
         Ok(())
     }
 
-    fn settled(&mut self, wait: Duration) -> Vec<Settled> {
+    fn settled(&mut self, wait: Duration) -> Result<Vec<Settled>, Failure> {
         if let Some((_, first)) = self.unsettled.front()
             && !wait.is_zero()
             && first.try_get().is_none()
             && let Err(ClientError::Timeout { .. }) = first.wait(Some(wait))
         {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let mut settled = Vec::new();
         while let Some(outcome) = self
@@ -445,6 +445,6 @@ impl Sink for Pushed {
                 is_taken: outcome.1.is_ok(),
             });
         }
-        settled
+        Ok(settled)
     }
 }

@@ -1,7 +1,7 @@
 //! One run: its processes, its barrier, its end.
 
-use super::backend;
 use super::client::now_ns;
+use super::connect::connect;
 use super::processes::{Heard, Processes};
 use crate::failure::{Code, Failure};
 use crate::progress::{Beside, Progress};
@@ -73,7 +73,7 @@ pub struct Ran {
 pub fn run(plan: &Plan, course: &Course<'_>) -> Result<Ran, Failure> {
     let first = plan.assignments.first();
     let common = &first.expect("a run has members").common;
-    let backend = backend::connect(common)?;
+    let backend = connect(common)?;
     let transport = backend.transport();
     if common.tls && transport != "tls" {
         let what = format!(
