@@ -108,7 +108,7 @@ const RULES: &[Rule] = &[
         room: "server",
         imports: &[
             "wire", "memory", "topic", "access", "issuers", "net", "fabric", "plugin", "log",
-            "broker", "cluster", "kafka", "amqp", "vhost",
+            "broker", "cluster", "kafka", "amqp", "vhost", "faults",
         ],
         because: "the server executes the node; a client inside it would hide a loop",
     },

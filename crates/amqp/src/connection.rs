@@ -179,6 +179,11 @@ impl Connection {
         self.output.bytes()
     }
 
+    /// Bytes of contents that have not come whole.
+    pub const fn assembly_bytes(&self) -> u64 {
+        self.assembly_bytes
+    }
+
     /// Whether it is over.
     pub const fn is_ended(&self) -> bool {
         matches!(self.state, State::Ended)

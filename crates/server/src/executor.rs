@@ -29,6 +29,9 @@ const DELIVERIES_FIRST: usize = 4;
 /// How often it is looked whether links above the high watermark have sent what waited:
 /// links without a socket do not say when their other end takes.
 const WATERMARK_WAIT: Duration = Duration::from_millis(1);
+/// So many things that the listener of AMQP puts out are carried out before others have their turn: what is dropped of a
+/// long queue would be one act else.
+const AMQP_OUTS_MAX: usize = 1024;
 /// How long a connection may take to stand. The node gives as much for a Hello.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A client of AMQP for which no more waits than this is delivered to again.
@@ -60,7 +63,7 @@ pub struct Executor<E> {
     /// Their links, and whether by TLS.
     amqp_links: BTreeMap<net::LinkId, bool>,
     /// Those of them that more waits for than is to.
-    amqp_queued: BTreeSet<net::LinkId>,
+    amqp_queued: BTreeMap<net::LinkId, u64>,
     /// Whether what the listener puts out is being carried out.
     amqp_runs: bool,
     /// Network outputs of this turn, sent at its end.
@@ -97,7 +100,7 @@ impl<E: Environment> Executor<E> {
             not_taken: RareLine::default(),
             amqp: None,
             amqp_links: BTreeMap::new(),
-            amqp_queued: BTreeSet::new(),
+            amqp_queued: BTreeMap::new(),
             amqp_runs: false,
             outbox: Vec::new(),
             inline: VecDeque::new(),
@@ -149,6 +152,9 @@ impl<E: Environment> Executor<E> {
     /// latest, though nothing happens. `None` is for ever.
     pub fn wait_within(&self, now: Duration) -> Option<Duration> {
         let timer = self.node.next_timer().into_iter();
+        if self.amqp.as_ref().is_some_and(AmqpListener::is_behind) {
+            return Some(Duration::ZERO);
+        }
         let amqp = self.amqp.as_ref().and_then(AmqpListener::timeout);
         let timer = timer.chain(self.connecting.values().next().copied());
         let timer = timer.chain(amqp).min();
@@ -219,10 +225,13 @@ impl<E: Environment> Executor<E> {
             return false;
         };
         let mut moved = false;
-        for id in std::mem::take(&mut self.amqp_queued) {
+        for (id, before) in std::mem::take(&mut self.amqp_queued) {
             match self.environment.queued_bytes(id) {
                 Some(bytes) if bytes > AMQP_QUEUED_BYTES_LOW => {
-                    self.amqp_queued.insert(id);
+                    if bytes < before {
+                        amqp.moved(self.now, id);
+                    }
+                    self.amqp_queued.insert(id, bytes);
                 }
                 Some(bytes) => {
                     moved = true;
@@ -235,18 +244,27 @@ impl<E: Environment> Executor<E> {
             moved = true;
             amqp.handle_timeout(self.now);
         }
+        moved |= amqp.is_behind();
         self.run_amqp();
         moved
     }
 
-    /// Carries out what the listener of AMQP puts out, until there is nothing. What comes of that while it is
+    /// Carries out what the listener of AMQP puts out, as far as others can wait. What comes of that while it is
     /// carried out comes here too.
     fn run_amqp(&mut self) {
         if self.amqp_runs {
             return;
         }
         self.amqp_runs = true;
-        while let Some(out) = self.amqp.as_mut().and_then(AmqpListener::poll) {
+        // At the end clients are to see all that is said to them.
+        let most = match self.draining {
+            true => usize::MAX,
+            false => AMQP_OUTS_MAX,
+        };
+        for _ in 0..most {
+            let Some(out) = self.amqp.as_mut().and_then(AmqpListener::poll) else {
+                break;
+            };
             match out {
                 Out::Node(input) => self.handle(input),
                 Out::Send { client, bytes } => {
@@ -254,7 +272,7 @@ impl<E: Environment> Executor<E> {
                     if let Some(queued) = self.environment.send(client, message)
                         && let Some(amqp) = &mut self.amqp
                     {
-                        self.amqp_queued.insert(client);
+                        self.amqp_queued.insert(client, queued);
                         amqp.queued(self.now, client, queued);
                     }
                 }

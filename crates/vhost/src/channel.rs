@@ -348,6 +348,12 @@ impl<M> Channel<M> {
         own.min(of_all).min(bound)
     }
 
+    /// Whether so many deliveries, which were just released, are room for other consumers than theirs: by the channel's
+    /// own bounds.
+    pub fn made_room_for_all(&self, released: usize) -> bool {
+        self.prefetch_of_all > 0 || self.unacked.len() + released >= self.limits.unacked_max
+    }
+
     /// A message is delivered to a consumer. Gives the tag of the delivery.
     ///
     /// # Errors

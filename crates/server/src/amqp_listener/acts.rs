@@ -211,6 +211,13 @@ impl AmqpListener {
         };
         let name = queue::topic_name(&engine.queue);
         delete(&name, host.session, &mut self.calls);
+        host.publisher.forget(engine.topic);
+        for id in &host.clients {
+            let client = self.clients.get_mut(id);
+            if let Some(publisher) = client.and_then(|client| client.publisher.as_mut()) {
+                publisher.forget(engine.topic);
+            }
+        }
         if let Some(at) = engine.timer_at {
             let timer = Timer::Queue(namespace.clone(), id);
             self.timers.remove(&(at, timer));

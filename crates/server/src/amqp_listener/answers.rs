@@ -2,6 +2,7 @@
 
 use super::acts::{count, counted};
 use super::calls::{ClientId, Counted, Out, Then, Whose};
+use super::faults::{Fault, planted};
 use super::state::AmqpListener;
 use amqp::ReplyCode;
 use broker::answer::{Answer, ClientOutput, Delivery};
@@ -85,7 +86,8 @@ impl AmqpListener {
                     Ok(_) => Err("the node says nothing of it".to_owned()),
                     Err(error) => Err(error.message),
                 };
-                client.checked = client.checking.take().map(|check| (check, result));
+                let check = client.checking.take();
+                client.checked.extend(check.map(|check| (check, result)));
                 self.unblock(id);
             }
             _ => {}
@@ -131,9 +133,10 @@ impl AmqpListener {
                 self.own_produced(namespace, topic, batch, answer.map(drop));
             }
             (Then::Joined(id), answer) => self.joined(namespace, id, answer.map(drop)),
-            (Then::Settled(id), _) => {
+            (Then::Settled(id), answer) => {
+                let now = self.now.monotonic;
                 if let Some(engine) = self.engine(namespace, id) {
-                    engine.settled();
+                    engine.settled(answer.map(drop), now);
                     self.dirty.queues.insert((namespace.clone(), id));
                 }
             }
@@ -152,7 +155,7 @@ impl AmqpListener {
         }
     }
 
-    /// A queue has joined, or cannot: then its topic is not what it was.
+    /// A queue has joined, or cannot for now.
     fn joined(&mut self, namespace: &Arc<str>, id: QueueId, result: Result<(), ErrorReply>) {
         let Some(host) = self.hosts.get_mut(namespace) else {
             return;
@@ -170,15 +173,30 @@ impl AmqpListener {
                 count(engine, host.session, why, &mut self.calls);
                 self.dirty.queues.insert((namespace.clone(), id));
             }
-            Err(error) => self.queue_lost(namespace, id, &error),
+            Err(error) => self.not_a_member(namespace, id, &error),
         }
     }
 
-    /// The topic of a queue was deleted or taken by somebody else.
-    fn queue_lost(&mut self, namespace: &Arc<str>, id: QueueId, error: &ErrorReply) {
+    /// A queue is no member of its topic's consumer: it goes only if its topic is gone.
+    fn not_a_member(&mut self, namespace: &Arc<str>, id: QueueId, error: &ErrorReply) {
+        let now = self.now.monotonic;
+        let is_draining = self.is_draining;
         let Some(engine) = self.engine(namespace, id) else {
             return;
         };
+        if error.code != ErrorCode::UnknownTopic && !planted(Fault::Gone) {
+            engine.put_out(now);
+            self.dirty.queues.insert((namespace.clone(), id));
+            if !is_draining {
+                let engine = self.engine(namespace, id);
+                let name = engine.map(|engine| engine.queue.name.clone());
+                let name = name.unwrap_or_default();
+                let line = format!("queue '{name}' stands still, and is tried again: {error}");
+                let line = broker::Line::warning(line);
+                self.calls.out.push_back(Out::Report(line));
+            }
+            return;
+        }
         if std::mem::replace(&mut engine.is_going, true) {
             return;
         }
@@ -233,7 +251,10 @@ impl AmqpListener {
                 let end = counts.map_or(Offset(u64::MAX), |(_, end)| end);
                 self.purge((client, key), id, (ready, end));
             }
-            Counted::Get => self.get_counted(namespace, id, waiting),
+            Counted::Get => {
+                self.purge_counted(namespace, id, waiting);
+                self.get_counted(namespace, id, waiting);
+            }
             Counted::Again => {
                 self.dirty.queues.insert((namespace.clone(), id));
             }
@@ -294,7 +315,7 @@ impl AmqpListener {
             Delivery::Ended(error) => {
                 let is_own = error.code != ErrorCode::Cancelled;
                 if is_own {
-                    self.queue_lost(namespace, id, &error);
+                    self.not_a_member(namespace, id, &error);
                 }
             }
             Delivery::Events(_) | Delivery::Assigned(_) => {}
@@ -329,9 +350,10 @@ impl AmqpListener {
     fn data_read(&mut self, namespace: &Arc<str>, id: QueueId, offset: Offset, is_read: bool) {
         let region = self.reading.remove(&(namespace.clone(), id, offset));
         let data = region.and_then(|region| self.regions.remove(&region));
-        let data = data.filter(|_| is_read).unwrap_or_default();
+        let data = data.filter(|_| is_read).map(Bytes::from);
+        let data = data.or_else(|| planted(Fault::NoData).then(Bytes::new));
         if let Some(engine) = self.engine(namespace, id) {
-            engine.data_came(offset, data.into());
+            engine.data_came(offset, data);
             self.dirty.queues.insert((namespace.clone(), id));
         }
     }

@@ -1,6 +1,7 @@
 //! Sessions of the listener with the node, and what is to be done with answers.
 
 use super::batch::Batch;
+use super::shares::Shares;
 use amqp::{ChannelKey, Request as Asked};
 use broker::node::{Input, LinkId};
 use broker::request::{Call, ClientInput};
@@ -100,6 +101,8 @@ struct Session {
 #[derive(Default)]
 pub(super) struct Calls {
     pub out: VecDeque<Out>,
+    /// Memory of all queues.
+    pub shares: Shares,
     sessions: BTreeMap<LinkId, Session>,
     opened: u64,
 }
@@ -146,12 +149,14 @@ impl Calls {
         link
     }
 
-    /// Ends a session. What was asked and is not answered has no answer any more.
-    pub fn close(&mut self, link: LinkId) {
-        if self.sessions.remove(&link).is_some() {
-            let reason = NetError::Closed("the client has left".to_owned());
-            self.input(Input::LinkDown { link, reason });
-        }
+    /// Ends a session. Gives what was asked and is not answered: it has no answer any more.
+    pub fn close(&mut self, link: LinkId) -> Vec<Then> {
+        let Some(session) = self.sessions.remove(&link) else {
+            return Vec::new();
+        };
+        let reason = NetError::Closed("the client has left".to_owned());
+        self.input(Input::LinkDown { link, reason });
+        session.waiting.into_values().collect()
     }
 
     /// Asks the node for something. Returns the call's id.

@@ -71,14 +71,16 @@ pub(super) struct Client {
     pub channels: BTreeMap<ChannelKey, Open>,
     pub publisher: Option<Publisher>,
     pub checking: Option<Check>,
-    /// The last answer of the node: why not, if not.
-    pub checked: Option<(Check, Result<(), String>)>,
+    /// Answers of the node for the request that is looked at: why not, if not.
+    pub checked: Vec<(Check, Result<(), String>)>,
     /// Its consumers, and the queue of each.
     pub consuming: BTreeSet<(ChannelKey, ShortString, QueueId)>,
     /// The queue of the `basic.get` that waits.
     pub getting: Option<QueueId>,
     /// Channels that have something to confirm.
     pub confirming: BTreeSet<ChannelKey>,
+    /// Bytes of its messages that have not come whole, as they count for all clients.
+    pub assembly_bytes: u64,
     /// Bytes that wait in its link.
     pub queued: u64,
     pub held: bool,
@@ -101,10 +103,11 @@ impl Client {
             channels: BTreeMap::new(),
             publisher: None,
             checking: None,
-            checked: None,
+            checked: Vec::new(),
             consuming: BTreeSet::new(),
             getting: None,
             confirming: BTreeSet::new(),
+            assembly_bytes: 0,
             queued: 0,
             held: false,
             timer_at: None,
@@ -139,6 +142,14 @@ impl Client {
     pub fn has_room(&self, channel: ChannelKey, tag: &ShortString) -> bool {
         let open = self.channels.get(&channel);
         !self.is_congested() && open.is_some_and(|open| open.channel.capacity(tag) > 0)
+    }
+
+    /// The queues of a channel's consumers.
+    pub fn queues_of(&self, channel: ChannelKey) -> impl Iterator<Item = QueueId> {
+        let first = (channel, ShortString::default(), QueueId(0));
+        let of_channel = self.consuming.range(first..);
+        let of_channel = of_channel.take_while(move |(key, ..)| *key == channel);
+        of_channel.map(|(_, _, queue)| *queue)
     }
 
     /// Whether nothing that it sends is looked at for now.

@@ -2,7 +2,9 @@
 
 use super::calls::{Calls, ClientId, Out};
 use super::client::{Blocked, Client, Open, QUEUED_BYTES_MAX};
+use super::faults::{Fault, planted};
 use super::host;
+use super::publish::Publisher;
 use super::state::{AmqpListener, At, Dirty, Options, Timer};
 use amqp::{ChannelKey, Event, Failure, Mechanism, Method, ReplyCode, Settings};
 use broker::node::Now;
@@ -12,6 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use vhost::{Channel, ChannelLimits};
+
+/// Bytes of messages of all clients that have not come whole.
+const ASSEMBLY_BYTES_MAX: u64 = if cfg!(test) { 8 << 20 } else { 1 << 30 };
 
 impl AmqpListener {
     /// A listener without clients.
@@ -42,6 +47,7 @@ impl AmqpListener {
             timers: BTreeSet::new(),
             regions: BTreeMap::new(),
             regions_begun: 0,
+            assembly_bytes: 0,
             is_draining: false,
             reading: BTreeMap::new(),
         }
@@ -81,6 +87,13 @@ impl AmqpListener {
         self.settle_down();
     }
 
+    /// Some of what waits on a client's link has gone.
+    pub fn moved(&mut self, now: Now, id: net::LinkId) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.amqp.held_up(now.monotonic);
+        }
+    }
+
     /// A client has gone.
     pub fn disconnected(&mut self, now: Now, id: net::LinkId) {
         self.now = now;
@@ -104,7 +117,9 @@ impl AmqpListener {
                 Timer::Client(id) => {
                     if let Some(client) = self.clients.get_mut(&id) {
                         client.timer_at = None;
-                        if client.held {
+                        // One that takes nothing of what it is sent is not held up by the server.
+                        let is_congested = client.is_congested() && !planted(Fault::Patient);
+                        if client.held && !is_congested {
                             client.amqp.held_up(now.monotonic);
                         }
                         client.amqp.handle_timeout(now.monotonic);
@@ -116,6 +131,11 @@ impl AmqpListener {
             }
         }
         self.settle_down();
+    }
+
+    /// Whether there is something to be done.
+    pub fn is_behind(&self) -> bool {
+        !self.calls.out.is_empty()
     }
 
     /// What is to be done next.
@@ -201,6 +221,7 @@ impl AmqpListener {
             }
         }
         self.send_output(id);
+        self.count_assembly(id);
         let Some(client) = self.clients.get_mut(&id) else {
             return;
         };
@@ -221,6 +242,30 @@ impl AmqpListener {
         // It is over though nobody waits for its events.
         if client.amqp.is_ended() && client.blocked.is_some() {
             self.end(id, "the connection is over");
+        }
+    }
+
+    /// Messages of all clients that have not come whole are bounded: who has most of them is ended.
+    fn count_assembly(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        let now = client.amqp.assembly_bytes();
+        let before = std::mem::replace(&mut client.assembly_bytes, now);
+        self.assembly_bytes = (self.assembly_bytes + now).saturating_sub(before);
+        if now <= before || self.assembly_bytes <= ASSEMBLY_BYTES_MAX || planted(Fault::Unbounded) {
+            return;
+        }
+        let most = self
+            .clients
+            .iter()
+            .max_by_key(|(_, one)| one.assembly_bytes);
+        if let Some(id) = most.map(|(id, _)| *id) {
+            let text = format!(
+                "messages of all connections that have not come whole have more than {ASSEMBLY_BYTES_MAX} bytes, \
+                 and this connection has most of them"
+            );
+            self.fail_client(id, ReplyCode::ResourceError, text);
         }
     }
 
@@ -274,10 +319,12 @@ impl AmqpListener {
     /// A client is gone: what it had is others'.
     pub(super) fn forget(&mut self, id: ClientId) {
         self.leave_host(id);
-        if let Some(client) = self.clients.remove(&id) {
-            if let Some(session) = client.session {
-                self.calls.close(session);
-            }
+        if let Some(mut client) = self.clients.remove(&id) {
+            self.assembly_bytes = self.assembly_bytes.saturating_sub(client.assembly_bytes);
+            let unanswered = client.session.map(|session| self.calls.close(session));
+            let publisher = client.publisher.take();
+            let unsent = publisher.map_or_else(Vec::new, Publisher::into_batches);
+            self.abandoned(&client.namespace, unanswered.unwrap_or_default(), unsent);
             if let Some(at) = client.timer_at {
                 self.timers.remove(&(at, Timer::Client(id)));
             }
@@ -304,7 +351,7 @@ impl AmqpListener {
     /// Fails a channel of a client, or its connection.
     pub(super) fn fail(&mut self, id: ClientId, key: ChannelKey, failure: Failure) {
         if let Some(client) = self.clients.get_mut(&id) {
-            client.checked = None;
+            client.checked.clear();
             client.amqp.fail(self.now.monotonic, key, failure);
             self.dirty.clients.insert(id);
         }

@@ -25,7 +25,7 @@ pub(super) enum Stage {
     Listing,
     /// Its records are read; these topics of queues there are.
     Reading {
-        topics: BTreeMap<QueueId, (TopicId, String)>,
+        topics: BTreeMap<String, TopicId>,
         records: Vec<Record>,
     },
     Ready,
@@ -63,6 +63,8 @@ pub(super) struct Letter {
     pub from: Option<(QueueId, Held)>,
     /// Queues that have not answered.
     pub left: usize,
+    /// One of them could not take it.
+    pub is_refused: bool,
 }
 
 /// See the module.

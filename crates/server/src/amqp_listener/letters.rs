@@ -1,6 +1,7 @@
 //! Dead letters: why a message is one, and where it goes.
 
 use super::batch::{Batch, Done};
+use super::faults::{Fault, planted};
 use super::host::Letter;
 use super::message::{Message, without};
 use super::queue::{Held, Reason};
@@ -8,9 +9,8 @@ use super::state::AmqpListener;
 use amqp::{Array, ShortString, Table, Value};
 use std::sync::Arc;
 use vhost::QueueId;
-use wire::ErrorReply;
-use wire::TopicId;
 use wire::message::SettleAs;
+use wire::{ErrorCode, ErrorReply, TopicId};
 
 /// Deaths of one message that are remembered.
 const DEATHS_MAX: usize = 64;
@@ -23,7 +23,10 @@ impl AmqpListener {
             return self.send_letter(namespace, (id, Some(held)), message, reason);
         }
         if let Some(engine) = self.engine(namespace, id) {
-            engine.settle(&held, SettleAs::Acknowledge);
+            match engine.queue.options.dead_letter_exchange {
+                Some(_) if !planted(Fault::Unread) => engine.condemn(&held, reason),
+                _ => engine.settle(&held, SettleAs::Acknowledge),
+            }
         }
     }
 
@@ -80,7 +83,12 @@ impl AmqpListener {
         let number = host.letters_begun;
         let from = held.map(|held| (id, held));
         let left = targets.len();
-        host.letters.insert(number, Letter { from, left });
+        let letter_on_its_way = Letter {
+            from,
+            left,
+            is_refused: false,
+        };
+        host.letters.insert(number, letter_on_its_way);
         for target in targets {
             let done = Done::Letter(number);
             host.publisher.push(target, &letter, done, &mut self.calls);
@@ -124,7 +132,13 @@ impl AmqpListener {
         }
         for done in batch.done {
             match (done, result) {
-                (Done::Letter(number), _) => self.letter_answered(namespace, number),
+                (Done::Letter(number), result) => {
+                    // A queue that is gone counts as having kept it.
+                    let is_refused = result
+                        .as_ref()
+                        .is_err_and(|error| error.code != ErrorCode::UnknownTopic);
+                    self.letter_answered(namespace, number, is_refused);
+                }
                 (Done::Records(act), Ok(())) => {
                     self.settle_act(namespace, act, vhost::Outcome::Done);
                 }
@@ -139,7 +153,7 @@ impl AmqpListener {
     }
 
     /// A queue has taken a letter, or cannot.
-    fn letter_answered(&mut self, namespace: &Arc<str>, number: u64) {
+    fn letter_answered(&mut self, namespace: &Arc<str>, number: u64, is_refused: bool) {
         let Some(host) = self.hosts.get_mut(namespace) else {
             return;
         };
@@ -147,14 +161,20 @@ impl AmqpListener {
             return;
         };
         letter.left -= 1;
+        letter.is_refused |= is_refused;
         if letter.left > 0 {
             return;
         }
-        let letter = host.letters.remove(&number);
-        if let Some((id, held)) = letter.and_then(|letter| letter.from)
+        let Some(letter) = host.letters.remove(&number) else {
+            return;
+        };
+        if let Some((id, held)) = letter.from
             && let Some(engine) = host.queues.get_mut(&id)
         {
-            engine.settle(&held, SettleAs::Acknowledge);
+            match letter.is_refused && !planted(Fault::LostLetter) {
+                true => engine.put_off(&held),
+                false => engine.settle(&held, SettleAs::Acknowledge),
+            }
             self.dirty.queues.insert((namespace.clone(), id));
         }
     }

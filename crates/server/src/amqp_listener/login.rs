@@ -110,9 +110,15 @@ impl AmqpListener {
     pub fn ended(&mut self, now: broker::node::Now, link: LinkId, reason: &str) {
         self.now = now;
         let whose = self.calls.whose(link).cloned();
-        self.calls.close(link);
+        let unanswered = self.calls.close(link);
         match whose {
-            Some(Whose::Client(id)) => self.session_ended(id, link, reason),
+            Some(Whose::Client(id)) => {
+                if let Some(client) = self.clients.get(&id) {
+                    let namespace = client.namespace.clone();
+                    self.abandoned(&namespace, unanswered, Vec::new());
+                }
+                self.session_ended(id, link, reason);
+            }
             Some(Whose::Host(namespace)) => self.host_failed(&namespace, reason),
             None => {}
         }

@@ -14,6 +14,7 @@ mod batch;
 mod calls;
 mod client;
 mod drive;
+mod faults;
 mod host;
 mod letters;
 mod login;
@@ -23,8 +24,11 @@ mod publishing;
 mod queue;
 mod requests;
 mod serving;
+mod shares;
 mod start;
 mod state;
+#[cfg(test)]
+mod tests;
 
 pub use calls::{Out, SESSIONS_FROM};
 pub use state::{AmqpListener, Options};

@@ -77,6 +77,11 @@ impl Publisher {
         self.unanswered == 0 && self.gathered == 0
     }
 
+    /// Whether so much is on its way that nothing more is to be added.
+    pub const fn is_overfull(&self) -> bool {
+        self.unanswered + self.gathered > UNANSWERED_BYTES_MAX
+    }
+
     fn producer(&mut self, topic: TopicId, calls: &mut Calls) -> &mut Producer {
         let session = self.session;
         self.producers.entry(topic).or_insert_with(|| {
@@ -218,6 +223,23 @@ impl Publisher {
                 next: 0,
             };
         }
+    }
+
+    /// A topic is gone.
+    pub fn forget(&mut self, topic: TopicId) {
+        let is_idle = |producer: &Producer| {
+            producer.full.is_empty() && producer.building.batch.done.is_empty()
+        };
+        if self.producers.get(&topic).is_some_and(is_idle) {
+            self.producers.remove(&topic);
+        }
+    }
+
+    /// What was gathered and is not sent.
+    pub fn into_batches(mut self) -> Vec<Batch> {
+        let topics: Vec<_> = self.producers.keys().copied().collect();
+        let batches = topics.into_iter().flat_map(|topic| self.refused(topic));
+        batches.collect()
     }
 
     /// A batch is answered.

@@ -1,12 +1,15 @@
 //! Messages that clients publish.
 
+use super::acts::count;
 use super::batch::{Batch, Done};
-use super::calls::ClientId;
+use super::calls::{ClientId, Counted, Then};
 use super::client::{Blocked, Client};
+use super::faults::{Fault, planted};
 use super::message::{Message, without};
 use super::queue::Reason;
 use super::state::{AmqpListener, Next};
 use amqp::{Failure, Properties, Publish, ReplyCode, ShortBytes, basic};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use vhost::{NO_ROUTE, Overflow, Publishing};
 use wire::{ErrorCode, ErrorReply, TopicId};
@@ -38,6 +41,10 @@ impl AmqpListener {
         let Some(at) = self.at(id) else {
             return Ok(Next::Go);
         };
+        // Without a session nothing is stored, and the connection is about to end.
+        if at.client.session.is_none() {
+            return Ok(Next::Go);
+        }
         let Some(open) = at.client.channels.get_mut(&key) else {
             return Ok(Next::Go);
         };
@@ -103,7 +110,9 @@ impl AmqpListener {
             };
             if engine.is_full(message.bytes()) {
                 answered(at.client, key, publish.number, false);
-                if engine.queue.options.overflow == Overflow::RejectPublishDeadLetter {
+                // Letters of what is refused hold nobody up, and are dropped where the server cannot store them as fast.
+                let has_letter = engine.queue.options.overflow == Overflow::RejectPublishDeadLetter;
+                if has_letter && !at.host.publisher.is_overfull() {
                     refused.push(queue);
                 }
                 continue;
@@ -111,6 +120,9 @@ impl AmqpListener {
             engine.coming += 1;
             let done = Done::Published(key, publish.number);
             publisher.push((engine.topic, queue), &message, done, at.calls);
+            if planted(Fault::Early) {
+                answered(at.client, key, publish.number, true);
+            }
         }
         for queue in refused {
             let message = Arc::new(message.clone());
@@ -220,6 +232,38 @@ impl AmqpListener {
         }
         if let Some((key, why)) = denied {
             self.fail(id, key, refuse(ReplyCode::AccessRefused, why));
+        }
+    }
+
+    /// Batches have no answer any more, for their session has ended: what queues have is counted anew.
+    pub(super) fn abandoned(
+        &mut self,
+        namespace: &Arc<str>,
+        unanswered: Vec<Then>,
+        unsent: Vec<Batch>,
+    ) {
+        let sent = unanswered.into_iter().filter_map(|then| match then {
+            Then::Produced(_, batch) => Some(batch),
+            _ => None,
+        });
+        let mut queues = BTreeSet::new();
+        for batch in sent.chain(unsent) {
+            if let Some(id) = batch.queue
+                && let Some(engine) = self.engine(namespace, id)
+            {
+                let count = match planted(Fault::StaysComing) {
+                    true => 0,
+                    false => batch.done.len() as u64,
+                };
+                engine.coming = engine.coming.saturating_sub(count);
+                queues.insert(id);
+            }
+        }
+        let Some(host) = self.hosts.get(namespace) else {
+            return;
+        };
+        for engine in queues.iter().filter_map(|id| host.queues.get(id)) {
+            count(engine, host.session, Counted::Again, &mut self.calls);
         }
     }
 

@@ -8,7 +8,9 @@
 //! ```
 
 use super::calls::{Calls, ClientId, Then};
+use super::faults::{Fault, planted};
 use super::message::{Event, Message};
+use super::shares::Share;
 use amqp::{ChannelKey, ShortString};
 use broker::node::{LinkId, Now};
 use broker::request::{ClientInput, CoordinatorRequest, Prefetch, QueueRequest, Request};
@@ -21,16 +23,14 @@ use vhost::{Overflow, Queue};
 use wire::batch::{Batch, Verify};
 use wire::message::*;
 use wire::record::ConsumerKind;
-use wire::{Incarnation, LeaseId, MemberId, Offset, PartitionIndex, TopicId};
+use wire::{ErrorReply, Incarnation, LeaseId, MemberId, Offset, PartitionIndex, TopicId};
 
 /// The consumer of a queue's topic, whose members get its messages.
 pub(super) const CONSUMER: &str = "amqp";
 /// Messages that are ready here, beside those that channels have.
 const WINDOW_EVENTS: u64 = 512;
-/// Their bytes.
-const WINDOW_BYTES: u64 = 8 << 20;
-/// Bytes of messages that channels have and that are kept here, so that a requeue costs nothing.
-const KEPT_BYTES_MAX: u64 = 32 << 20;
+/// A queue of which nothing has come for so long may have a message at its head that is larger than its window.
+const WIDEN: Duration = Duration::from_millis(50);
 /// Settlements of one request.
 const SETTLEMENTS_MAX: usize = 4096;
 /// How long a lease lasts: as long as a queue may say. It ends with its channel.
@@ -39,6 +39,8 @@ const LEASE_MS: u64 = 31 * 24 * 3600 * 1000;
 pub(super) const EXTEND: Duration = Duration::from_secs(10 * 24 * 3600);
 /// How long a member may be away that comes back with the next start of the server.
 const SESSION_TIMEOUT_MS: u32 = 60_000;
+/// When a queue that could not join, or settlements that were not recorded, are tried again.
+const RETRY: Duration = Duration::from_secs(1);
 /// How long messages that nobody wants are kept here.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -128,13 +130,23 @@ pub(super) struct Engine {
     /// The call by which it joined, under which events come.
     pub join: u64,
     pub joined: bool,
+    /// When it joins again, after it could not or was put out.
+    join_at: Option<Duration>,
     pub ready: BTreeMap<Offset, Ready>,
     ready_bytes: u64,
     unacked: u64,
     unacked_bytes: u64,
-    kept_bytes: u64,
+    share: Share,
     largest: u64,
+    /// When messages came last.
+    came: Duration,
+    /// It asks for one message, of any size.
+    is_wide: bool,
+    /// Messages that are dead letters, and come once more with what their letters are made of.
+    condemned: BTreeMap<Offset, Reason>,
     pub consumers: Vec<Consumer>,
+    /// No consumer has a greater priority.
+    priority_max: i64,
     /// The consumer that has its turn next.
     turn: usize,
     pub gets: VecDeque<Get>,
@@ -146,7 +158,10 @@ pub(super) struct Engine {
     /// Messages that are on their way to the node.
     pub coming: u64,
     settlements: Vec<Settlement>,
-    is_settling: bool,
+    /// Those of the request that is not answered.
+    settling: Vec<Settlement>,
+    /// When they are sent again that were not recorded.
+    settle_at: Duration,
     sequence: u64,
     prefetch: Option<Prefetch>,
     /// When somebody wanted something last.
@@ -178,11 +193,12 @@ pub(super) fn topic_name(queue: &Queue) -> String {
 
 const SUFFIX: &str = ".amqp-";
 
-/// The id of the queue whose topic has this name.
-pub(super) fn queue_of(topic: &str) -> Option<vhost::QueueId> {
-    let (_, id) = topic.rsplit_once(SUFFIX)?;
-    let is_plain = id.bytes().all(|one| one.is_ascii_digit()) && !id.starts_with('0');
-    is_plain.then(|| id.parse().ok().map(vhost::QueueId))?
+/// Whether a topic of this name may be that of a queue.
+pub(super) fn is_of_queue(topic: &str) -> bool {
+    topic.rsplit_once(SUFFIX).is_some_and(|(_, id)| {
+        let is_plain = id.bytes().all(|one| one.is_ascii_digit()) && !id.starts_with('0');
+        is_plain && id.parse::<u64>().is_ok()
+    })
 }
 
 /// What makes the topic of a queue.
@@ -218,6 +234,48 @@ impl Engine {
     ) -> Self {
         // The same after a restart, so that nobody waits for the member of before.
         let member = MemberId(u128::from(queue.id.0) << 32 | 0xa39b);
+        let mut engine = Self {
+            queue,
+            topic,
+            session,
+            member,
+            join: 0,
+            joined: false,
+            join_at: None,
+            ready: BTreeMap::new(),
+            ready_bytes: 0,
+            unacked: 0,
+            unacked_bytes: 0,
+            share: calls.shares.share(),
+            largest: 0,
+            came: now.monotonic,
+            is_wide: false,
+            condemned: BTreeMap::new(),
+            consumers: Vec::new(),
+            priority_max: i64::MIN,
+            turn: 0,
+            gets: VecDeque::new(),
+            gets_wait: false,
+            purge: None,
+            waiting: 0,
+            coming: 0,
+            settlements: Vec::new(),
+            settling: Vec::new(),
+            settle_at: Duration::ZERO,
+            // The node remembers answers to the member, also those that it had before a virtual host began anew.
+            sequence: now.unix_ns,
+            prefetch: None,
+            wanted: now.monotonic,
+            used: now.monotonic,
+            extend_at: now.monotonic + EXTEND,
+            timer_at: None,
+            is_going: false,
+        };
+        engine.send_join(calls);
+        engine
+    }
+
+    fn send_join(&mut self, calls: &mut Calls) {
         let options = QueueOptions {
             lease_ms: LEASE_MS,
             deliveries_max: 0,
@@ -228,7 +286,7 @@ impl Engine {
             kind: ConsumerKind::Queue,
             options: options.to_json(),
             start: Start::Beginning,
-            member,
+            member: self.member,
             before: MemberId(0),
             instance: String::new(),
             session_timeout_ms: SESSION_TIMEOUT_MS,
@@ -237,38 +295,27 @@ impl Engine {
             inline_data: true,
             held: Vec::new(),
         };
-        let request = CoordinatorRequest::Join(topic, join);
-        let join = calls.call(session, request, Then::Joined(queue.id));
-        Self {
-            queue,
-            topic,
-            session,
-            member,
-            join,
-            joined: false,
-            ready: BTreeMap::new(),
-            ready_bytes: 0,
-            unacked: 0,
-            unacked_bytes: 0,
-            kept_bytes: 0,
-            largest: 0,
-            consumers: Vec::new(),
-            turn: 0,
-            gets: VecDeque::new(),
-            gets_wait: false,
-            purge: None,
-            waiting: 0,
-            coming: 0,
-            settlements: Vec::new(),
-            is_settling: false,
-            sequence: 0,
-            prefetch: None,
-            wanted: now.monotonic,
-            used: now.monotonic,
-            extend_at: now.monotonic + EXTEND,
-            timer_at: None,
-            is_going: false,
+        let request = CoordinatorRequest::Join(self.topic, join);
+        self.join = calls.call(self.session, request, Then::Joined(self.queue.id));
+    }
+
+    /// It could not join, or is a member no more, though its topic is there: what it had ready is others', and it
+    /// joins again in a while.
+    pub fn put_out(&mut self, now: Duration) {
+        self.joined = false;
+        self.join_at = Some(now + RETRY);
+        self.prefetch = None;
+        while self.pop().is_some() {}
+    }
+
+    /// Joins again if it is time to. Whether it does.
+    pub fn join_again(&mut self, now: Duration, calls: &mut Calls) -> bool {
+        let is_due = self.join_at.is_some_and(|at| at <= now);
+        if is_due {
+            self.join_at = None;
+            self.send_join(calls);
         }
+        is_due
     }
 
     /// Ready messages, here and in the node.
@@ -310,6 +357,7 @@ impl Engine {
 
     fn is_wanted(&self, now: Duration) -> bool {
         let is_used = !self.consumers.is_empty() || !self.gets.is_empty() || self.purge.is_some();
+        let is_used = is_used || !self.condemned.is_empty();
         is_used || self.watches() || now < self.wanted + LINGER
     }
 
@@ -321,9 +369,17 @@ impl Engine {
         if !self.is_wanted(now) {
             self.give_back();
         }
-        let asked = match self.is_wanted(now) {
+        let is_wanted = self.is_wanted(now);
+        let share = self.share.window(is_wanted);
+        let asked = match is_wanted {
+            true if self.is_wide => Prefetch {
+                events: u32::try_from(self.unacked + 1).unwrap_or(u32::MAX),
+                bytes: u64::MAX / 2,
+                step_events: 1,
+                step_bytes: 1,
+            },
             true => {
-                let window = WINDOW_BYTES.max(2 * self.largest);
+                let window = share.max((2 * self.largest).min(8 * share));
                 Prefetch {
                     events: u32::try_from(self.unacked + WINDOW_EVENTS).unwrap_or(u32::MAX),
                     bytes: self.unacked_bytes + window,
@@ -342,7 +398,7 @@ impl Engine {
             let events = u64::from(known.events.abs_diff(asked.events));
             (known.events == 0) == (asked.events == 0)
                 && events < WINDOW_EVENTS / 4
-                && known.bytes.abs_diff(asked.bytes) < WINDOW_BYTES / 4
+                && known.bytes.abs_diff(asked.bytes) < share / 4
         };
         if self.prefetch.as_ref().is_some_and(is_near) {
             return;
@@ -357,6 +413,8 @@ impl Engine {
 
     /// Events have come. Gives the offsets of those whose data is elsewhere, and how much it is.
     pub fn leased(&mut self, head: &Leased, pieces: Vec<Bytes>, now: Now) -> Vec<(Offset, u64)> {
+        self.came = now.monotonic;
+        self.is_wide = false;
         let mut elsewhere = Vec::new();
         let mut pieces = pieces.into_iter();
         let mut leases = head.leases.iter().peekable();
@@ -440,8 +498,15 @@ impl Engine {
         self.ready.insert(ready.held.offset, ready);
     }
 
-    /// The data of an event has come.
-    pub fn data_came(&mut self, offset: Offset, data: Bytes) {
+    /// The data of an event has come, or cannot be read for now.
+    pub fn data_came(&mut self, offset: Offset, data: Option<Bytes>) {
+        let Some(data) = data else {
+            if let Some(ready) = self.ready.remove(&offset) {
+                self.ready_bytes -= ready.held.bytes;
+                self.put_off(&ready.held);
+            }
+            return;
+        };
         if let Some(ready) = self.ready.get_mut(&offset)
             && let Some(message) = ready.held.message.take()
         {
@@ -463,11 +528,8 @@ impl Engine {
     pub fn handed_out(&mut self, mut held: Held) -> Held {
         self.unacked += 1;
         self.unacked_bytes += held.bytes;
-        // A dead letter has its message again.
-        let has_letters = self.queue.options.dead_letter_exchange.is_some();
-        match self.kept_bytes + held.bytes > KEPT_BYTES_MAX && !has_letters {
-            true => held.message = None,
-            false => self.kept_bytes += held.bytes,
+        if !self.share.keep(held.bytes) {
+            held.message = None;
         }
         held
     }
@@ -477,7 +539,7 @@ impl Engine {
         self.unacked = self.unacked.saturating_sub(1);
         self.unacked_bytes = self.unacked_bytes.saturating_sub(held.bytes);
         if held.message.is_some() {
-            self.kept_bytes = self.kept_bytes.saturating_sub(held.bytes);
+            self.share.give_up(held.bytes);
         }
     }
 
@@ -488,10 +550,13 @@ impl Engine {
             self.waiting += 1;
             return;
         }
-        let held = Held {
-            redelivered: true,
+        let mut held = Held {
+            redelivered: !planted(Fault::Unmarked),
             ..held
         };
+        if planted(Fault::Behind) {
+            held.offset = Offset(u64::MAX / 2);
+        }
         self.put(Ready {
             held,
             is_for_now: false,
@@ -499,10 +564,32 @@ impl Engine {
         });
     }
 
+    /// A dead letter's message is not here: it comes once more, and then is one.
+    pub fn condemn(&mut self, held: &Held, reason: Reason) {
+        self.condemned.insert(held.offset, reason);
+        self.settle(held, SettleAs::Return);
+        self.waiting += 1;
+    }
+
+    /// Why a message that has come is a dead letter, if that was known before.
+    pub fn condemned(&mut self, offset: Offset) -> Option<Reason> {
+        self.condemned.remove(&offset)
+    }
+
+    /// A message can have no letter for now: it comes once more, in a while.
+    pub fn put_off(&mut self, held: &Held) {
+        self.settle(held, SettleAs::Return);
+        if let Some(last) = self.settlements.last_mut() {
+            last.delay_ms = u32::try_from(RETRY.as_millis()).unwrap_or(u32::MAX);
+        }
+        self.waiting += 1;
+    }
+
     /// Tells the node, with the next request, what became of a message.
     pub fn settle(&mut self, held: &Held, how: SettleAs) {
         let end = Offset(held.offset.0 + 1);
         if let Some(last) = self.settlements.last_mut()
+            && how != SettleAs::Return
             && last.how == how
             && last.lease.lease == held.lease
             && last.lease.end == held.offset
@@ -546,14 +633,14 @@ impl Engine {
     }
 
     /// Sends what is to be settled, one request at a time.
-    pub fn send_settlements(&mut self, calls: &mut Calls) {
-        if self.is_settling || self.settlements.is_empty() {
+    pub fn send_settlements(&mut self, now: Duration, calls: &mut Calls) {
+        if !self.settling.is_empty() || self.settlements.is_empty() || now < self.settle_at {
             return;
         }
         let count = self.settlements.len().min(SETTLEMENTS_MAX);
-        let settlements = self.settlements.drain(..count).collect();
+        let settlements: Vec<_> = self.settlements.drain(..count).collect();
+        self.settling.clone_from(&settlements);
         self.sequence += 1;
-        self.is_settling = true;
         let settle = Settle {
             consumer: CONSUMER.to_owned(),
             member: self.member,
@@ -565,9 +652,14 @@ impl Engine {
         calls.call(self.session, request, Then::Settled(self.queue.id));
     }
 
-    /// The request was answered.
-    pub fn settled(&mut self) {
-        self.is_settling = false;
+    /// The request was answered. What was not recorded, and may be later, is sent again.
+    pub fn settled(&mut self, result: Result<(), ErrorReply>, now: Duration) {
+        let mut sent = std::mem::take(&mut self.settling);
+        if result.is_err_and(|error| error.retryable) && !planted(Fault::Unsettled) {
+            self.settle_at = now + RETRY;
+            sent.append(&mut self.settlements);
+            self.settlements = sent;
+        }
     }
 
     /// Makes what it has last longer. `held` are the messages that channels have.
@@ -596,6 +688,7 @@ impl Engine {
 
     /// Adds a consumer, behind those that are there.
     pub fn add(&mut self, consumer: Consumer) {
+        self.priority_max = self.priority_max.max(consumer.priority);
         self.consumers.push(consumer);
     }
 
@@ -609,6 +702,8 @@ impl Engine {
     ) {
         self.consumers
             .retain(|one| !(one.client == client && one.channel == channel && one.tag == *tag));
+        let priorities = self.consumers.iter().map(|one| one.priority);
+        self.priority_max = priorities.max().unwrap_or(i64::MIN);
         self.used = now;
         self.wanted = now;
     }
@@ -626,11 +721,27 @@ impl Engine {
             let is_better = best.is_none_or(|best| self.consumers[best].priority < one.priority);
             if is_better && has_room(one) {
                 best = Some(at);
+                if one.priority >= self.priority_max {
+                    break;
+                }
             }
         }
         let best = best?;
         self.turn = best + 1;
         Some(self.consumers[best].clone())
+    }
+
+    /// Whether nothing is ready though it is wanted, and channels have messages: then the node may have one that is
+    /// larger than the window, which it gives by itself only to who has nothing.
+    fn may_be_stuck(&self, now: Duration) -> bool {
+        let is_dry = self.ready.is_empty() && self.unacked > 0 && !self.is_wide;
+        is_dry && self.joined && self.is_wanted(now)
+    }
+
+    /// Asks for one message of any size, if nothing has come for a while.
+    pub fn widen(&mut self, now: Duration) {
+        self.is_wide |=
+            !planted(Fault::Narrow) && self.may_be_stuck(now) && now >= self.came + WIDEN;
     }
 
     /// When it is to be looked at again, at the latest.
@@ -639,6 +750,8 @@ impl Engine {
             now.monotonic + Duration::from_nanos(unix_ns.saturating_sub(now.unix_ns))
         };
         let head = self.ready.values().next();
+        // What has not come whole is no letter yet.
+        let head = head.filter(|head| !head.is_coming);
         let expiry = head.and_then(|head| head.held.expires).map(at);
         let is_idle = self.consumers.is_empty();
         let unused = self.queue.options.expires.filter(|_| is_idle);
@@ -646,10 +759,26 @@ impl Engine {
         let has_any = !self.ready.is_empty() || self.prefetch.is_some_and(|one| one.events > 0);
         let linger = (is_idle && has_any && !self.watches()).then(|| self.wanted + LINGER);
         let linger = linger.filter(|at| *at > now.monotonic);
-        [expiry, unused, linger, Some(self.extend_at)]
-            .into_iter()
-            .flatten()
-            .min()
+        // What a purge or a fetch waits for may have gone to somebody else.
+        let stuck = self.may_be_stuck(now.monotonic);
+        let stuck = stuck.then(|| (self.came + WIDEN).max(now.monotonic));
+        let is_asked = self.purge.is_some() || !self.gets.is_empty();
+        let asked = is_asked.then(|| now.monotonic + RETRY);
+        let again = Some(self.settle_at).filter(|_| !self.settlements.is_empty());
+        let again = again.filter(|at| *at > now.monotonic);
+        [
+            expiry,
+            unused,
+            linger,
+            stuck,
+            asked,
+            again,
+            self.join_at,
+            Some(self.extend_at),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 }
 

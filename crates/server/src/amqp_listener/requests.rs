@@ -3,6 +3,7 @@
 use super::acts::count;
 use super::calls::{ClientId, Counted, Then};
 use super::client::{Blocked, Check};
+use super::faults::{Fault, planted};
 use super::host::Waiter;
 use super::queue::{Consumer, Get, Held, Purge, topic_name};
 use super::state::{AmqpListener, At, Next};
@@ -45,12 +46,12 @@ impl AmqpListener {
             return;
         };
         match next {
-            Ok(Next::Go) => client.checked = None,
+            Ok(Next::Go) => client.checked.clear(),
             Ok(Next::Again) => {
                 client.blocked = Some(Blocked::Request(key, Box::new(kept)));
             }
             Ok(Next::Answer) => {
-                client.checked = None;
+                client.checked.clear();
                 client.blocked = Some(Blocked::Answer);
             }
             Err(failure) => self.fail(id, key, failure),
@@ -68,28 +69,34 @@ impl AmqpListener {
         };
         match &request {
             Asked::DeclareExchange(declare) => {
-                if !declare.passive && !at.may_manage_exchange(&declare.exchange)? {
+                let method = exchange::Declare::ID;
+                if !declare.passive && !at.may_with_exchange("manage", &declare.exchange, method)? {
                     return Ok(Next::Again);
                 }
                 let act = Act::DeclareExchange(declare.clone());
                 self.claim(id, &act, (key, request, 0))
             }
             Asked::DeleteExchange(delete) => {
-                if !at.may_manage_exchange(&delete.exchange)? {
+                let method = exchange::Delete::ID;
+                if !at.may_with_exchange("manage", &delete.exchange, method)? {
                     return Ok(Next::Again);
                 }
                 let act = Act::DeleteExchange(delete.clone());
                 self.claim(id, &act, (key, request, 0))
             }
             Asked::BindExchange(bind) => {
-                if !at.may_manage_exchange(&bind.destination)? {
+                let method = exchange::Bind::ID;
+                if !at.may_with_exchange("manage", &bind.destination, method)?
+                    || !at.may_with_exchange("read", &bind.source, method)?
+                {
                     return Ok(Next::Again);
                 }
                 let act = Act::BindExchange(bind.clone());
                 self.claim(id, &act, (key, request, 0))
             }
             Asked::UnbindExchange(unbind) => {
-                if !at.may_manage_exchange(&unbind.destination)? {
+                let method = exchange::Unbind::ID;
+                if !at.may_with_exchange("manage", &unbind.destination, method)? {
                     return Ok(Next::Again);
                 }
                 let act = Act::UnbindExchange(unbind.clone());
@@ -102,7 +109,9 @@ impl AmqpListener {
                 let open = at.channel(key)?;
                 let name = open.queue_name(&bind.queue, method)?;
                 let routing_key = open.binding_key(&bind.queue, &bind.routing_key, method)?;
-                if !at.may_with_queue("manage", &name, method)? {
+                if !at.may_with_queue("manage", &name, method)?
+                    || !at.may_with_exchange("read", &bind.exchange, method)?
+                {
                     return Ok(Next::Again);
                 }
                 let act = Act::BindQueue(queues::Bind {
@@ -202,28 +211,28 @@ impl AmqpListener {
             }
             Asked::Ack(ack) => {
                 let released = at.channel(key)?.acknowledge(ack)?;
-                self.release(id, released);
+                self.release(id, key, released);
                 Ok(Next::Go)
             }
             Asked::Nack(nack) => {
                 let released = at.channel(key)?.negate(nack)?;
-                self.release(id, released);
+                self.release(id, key, released);
                 Ok(Next::Go)
             }
             Asked::Reject(reject) => {
                 let released = at.channel(key)?.reject(reject)?;
-                self.release(id, released);
+                self.release(id, key, released);
                 Ok(Next::Go)
             }
             Asked::Recover(_) => {
                 let released = at.channel(key)?.recover();
                 at.answer(key, basic::RecoverOk {});
-                self.release(id, released);
+                self.release(id, key, released);
                 Ok(Next::Go)
             }
             Asked::RecoverAsync(_) => {
                 let released = at.channel(key)?.recover();
-                self.release(id, released);
+                self.release(id, key, released);
                 Ok(Next::Go)
             }
             Asked::SelectConfirm(_) => {
@@ -266,7 +275,15 @@ impl AmqpListener {
                 "" => "amq.gen-",
                 name => name,
             };
-            if !at.may("manage", new_name(name), queues::Declare::ID)? {
+            let method = queues::Declare::ID;
+            if !at.may("manage", new_name(name), method)? {
+                return Ok(Next::Again);
+            }
+            // The server publishes the dead letters: who declares where they go could publish there.
+            if let Some(exchange) = declare.arguments.get("x-dead-letter-exchange")
+                && let Some(exchange) = exchange.as_str()
+                && !at.may_with_exchange("write", exchange, method)?
+            {
                 return Ok(Next::Again);
             }
         }
@@ -410,14 +427,22 @@ impl AmqpListener {
     }
 
     /// Deliveries are settled.
-    pub(super) fn release(&mut self, id: ClientId, released: Released<Held>) {
+    pub(super) fn release(&mut self, id: ClientId, key: ChannelKey, released: Released<Held>) {
         let Some(client) = self.clients.get(&id) else {
             return;
         };
         let namespace = client.namespace.clone();
+        let room_of_all = client.channels.get(&key);
+        let room_of_all = room_of_all
+            .is_some_and(|open| open.channel.made_room_for_all(released.deliveries.len()));
+        let others: BTreeSet<_> = match room_of_all {
+            // There is room for more, of any queue of the channel.
+            true => client.queues_of(key).collect(),
+            false => BTreeSet::new(),
+        };
         self.settle_deliveries(&namespace, released.settlement, released.deliveries);
-        // There may be room for more, of any queue of the channel.
-        self.serve_consumers_of(id);
+        let others = others.into_iter().map(|queue| (namespace.clone(), queue));
+        self.dirty.queues.extend(others);
     }
 
     /// A channel ends.
@@ -436,11 +461,12 @@ impl AmqpListener {
         if let Some(address) = &open.replies {
             host.replies.remove(address);
         }
-        let (of_channel, others) = std::mem::take(&mut client.consuming)
-            .into_iter()
-            .partition(|(channel, ..)| *channel == key);
-        client.consuming = others;
-        let of_channel: BTreeSet<(ChannelKey, ShortString, QueueId)> = of_channel;
+        let first = (key, ShortString::default(), QueueId(0));
+        let mut of_channel = client.consuming.split_off(&first);
+        let next = of_channel.iter().find(|(channel, ..)| *channel != key);
+        if let Some(next) = next.cloned() {
+            client.consuming.append(&mut of_channel.split_off(&next));
+        }
         for (_, tag, queue) in of_channel {
             if let Some(engine) = host.queues.get_mut(&queue) {
                 engine.remove(id, key, &tag, self.now.monotonic);
@@ -451,7 +477,10 @@ impl AmqpListener {
             let is_its = |one: &Get| one.client == id && one.channel == key;
             engine.gets.retain(|one| !is_its(one));
         }
-        let closed = open.channel.close();
+        let mut closed = open.channel.close();
+        if planted(Fault::Leaked) {
+            closed.deliveries.clear();
+        }
         self.settle_deliveries(&namespace, vhost::Settlement::Requeue, closed.deliveries);
         let Some(host) = self.hosts.get_mut(&namespace) else {
             return;
@@ -470,11 +499,13 @@ impl AmqpListener {
         queue: QueueId,
         (waiting, end): (u64, wire::Offset),
     ) {
-        let Some(at) = self.at(id) else {
+        let Some(mut at) = self.at(id) else {
             return;
         };
         let Some(engine) = at.host.queues.get_mut(&queue) else {
-            return;
+            // It was deleted meanwhile, with all that it had.
+            at.answer(key, queues::PurgeOk { message_count: 0 });
+            return self.unblock(id);
         };
         engine.wanted = at.now.monotonic;
         engine.purge = Some(Purge {
@@ -540,7 +571,21 @@ impl At<'_> {
         self.may(verb, topic, method)
     }
 
-    fn may_manage_exchange(&mut self, name: &str) -> Result<bool, Failure> {
+    /// Whether the client may do something with an exchange. The default one is called as RabbitMQ calls it where
+    /// it asks for permissions.
+    fn may_with_exchange(
+        &mut self,
+        verb: &'static str,
+        name: &str,
+        method: MethodId,
+    ) -> Result<bool, Failure> {
+        if planted(Fault::Unasked) {
+            return Ok(true);
+        }
+        let name = match name {
+            "" => "amq.default",
+            name => name,
+        };
         let name: String = name
             .chars()
             .map(|one| match one.is_control() || one == '/' {
@@ -548,11 +593,7 @@ impl At<'_> {
                 false => one,
             })
             .collect();
-        self.may(
-            "manage",
-            format!("{name}.amqp-exchange"),
-            exchange::Declare::ID,
-        )
+        self.may(verb, format!("{name}.amqp-exchange"), method)
     }
 
     /// Whether the client may do something with a name: the node says so, by the rule that holds for all requests.
@@ -563,9 +604,8 @@ impl At<'_> {
         method: MethodId,
     ) -> Result<bool, Failure> {
         let check = Check { verb, topic };
-        if let Some((known, result)) = &self.client.checked
-            && *known == check
-        {
+        let mut known = self.client.checked.iter();
+        if let Some((_, result)) = known.find(|(known, _)| *known == check) {
             return match result {
                 Ok(()) => Ok(true),
                 Err(why) => Err(Failure::new(ReplyCode::AccessRefused, why.clone()).of(method)),

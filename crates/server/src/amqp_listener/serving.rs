@@ -2,6 +2,7 @@
 
 use super::acts::count;
 use super::calls::{ClientId, Counted};
+use super::faults::{Fault, planted};
 use super::queue::{Consumer, Engine, Get, Held, Purge, Ready, Reason};
 use super::state::{AmqpListener, Timer};
 use amqp::{basic, queue as queues};
@@ -55,7 +56,7 @@ impl AmqpListener {
             return;
         };
         engine.ask(now.monotonic, &mut self.calls);
-        engine.send_settlements(&mut self.calls);
+        engine.send_settlements(now.monotonic, &mut self.calls);
         if engine.coming == 0 && std::mem::take(&mut engine.gets_wait) {
             count(engine, host.session, Counted::Get, &mut self.calls);
         }
@@ -96,12 +97,13 @@ impl AmqpListener {
             purge.count += 1;
             return engine.pop().map_or(Head::Stays, Head::Purged);
         }
-        if is_over && !is_for_now {
-            let ready = engine.pop();
-            return ready.map_or(Head::Stays, |ready| Head::Dead(ready, Reason::Expired));
-        }
         if is_coming {
             return Head::Stays;
+        }
+        let expired = (is_over && !is_for_now).then_some(Reason::Expired);
+        if let Some(reason) = engine.condemned(offset).or(expired) {
+            let ready = engine.pop();
+            return ready.map_or(Head::Stays, |ready| Head::Dead(ready, reason));
         }
         let is_there = |get: &Get| clients.contains_key(&get.client);
         while let Some(get) = engine.gets.pop_front() {
@@ -238,6 +240,19 @@ impl AmqpListener {
         }
     }
 
+    /// The node says how much a queue has: what a purge waits for may have gone to others.
+    pub(super) fn purge_counted(&mut self, namespace: &Arc<str>, id: QueueId, waiting: u64) {
+        if let Some(engine) = self.engine(namespace, id)
+            && let Some(purge) = &mut engine.purge
+            && waiting == 0
+            && !planted(Fault::CountedOnce)
+            && engine.ready.range(..purge.end).next().is_none()
+        {
+            purge.left = 0;
+            self.dirty.queues.insert((namespace.clone(), id));
+        }
+    }
+
     /// A purge is over when nothing is left of what there was.
     fn end_purge(&mut self, namespace: &Arc<str>, id: QueueId) {
         let Some(engine) = self.engine(namespace, id) else {
@@ -300,6 +315,12 @@ impl AmqpListener {
             return;
         };
         engine.timer_at = None;
+        engine.widen(now);
+        let join = engine.join;
+        if engine.join_again(now, &mut self.calls) {
+            host.joins.remove(&join);
+            host.joins.insert(engine.join, id);
+        }
         if now >= engine.extend_at {
             let namespace = &namespace;
             let of_host = self

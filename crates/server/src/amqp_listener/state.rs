@@ -61,6 +61,8 @@ pub struct AmqpListener {
     /// Regions into which the node writes data of events.
     pub(super) regions: BTreeMap<u64, Vec<u8>>,
     pub(super) regions_begun: u64,
+    /// Bytes of messages of all clients that have not come whole.
+    pub(super) assembly_bytes: u64,
     /// The node is to end.
     pub(super) is_draining: bool,
     /// Which of them is for which event.
