@@ -48,6 +48,7 @@ impl AmqpListener {
             regions: BTreeMap::new(),
             regions_begun: 0,
             assembly_bytes: 0,
+            blocked: BTreeSet::new(),
             is_draining: false,
             reading: BTreeMap::new(),
         }
@@ -128,6 +129,7 @@ impl AmqpListener {
                 }
                 Timer::Queue(namespace, id) => self.queue_timer(namespace, id),
                 Timer::Host(namespace) => self.host_timer(&namespace),
+                Timer::Storage => self.let_publish(),
             }
         }
         self.settle_down();
@@ -321,6 +323,7 @@ impl AmqpListener {
         self.leave_host(id);
         if let Some(mut client) = self.clients.remove(&id) {
             self.assembly_bytes = self.assembly_bytes.saturating_sub(client.assembly_bytes);
+            self.blocked.remove(&id);
             let unanswered = client.session.map(|session| self.calls.close(session));
             let publisher = client.publisher.take();
             let unsent = publisher.map_or_else(Vec::new, Publisher::into_batches);

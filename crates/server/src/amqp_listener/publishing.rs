@@ -7,15 +7,19 @@ use super::client::{Blocked, Client};
 use super::faults::{Fault, planted};
 use super::message::{Message, without};
 use super::queue::Reason;
-use super::state::{AmqpListener, Next};
+use super::state::{AmqpListener, Next, Timer};
 use amqp::{Failure, Properties, Publish, ReplyCode, ShortBytes, basic};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 use vhost::{NO_ROUTE, Overflow, Publishing};
 use wire::{ErrorCode, ErrorReply, TopicId};
 
 /// What the name of a consumer of direct replies begins with, before its address.
 const REPLY_TO: &str = "amq.rabbitmq.reply-to";
+
+/// How long a publisher is blocked whose message was refused for want of storage.
+const BLOCKED: Duration = Duration::from_secs(5);
 
 fn refuse(code: ReplyCode, text: impl Into<String>) -> Failure {
     Failure::new(code, text).of(basic::Publish::ID)
@@ -216,6 +220,11 @@ impl AmqpListener {
             Ok(()) => true,
             Err(error) => error.code == ErrorCode::UnknownTopic,
         };
+        if let Err(error) = result
+            && error.code == ErrorCode::StorageFull
+        {
+            self.storage_is_full(id);
+        }
         let mut denied = None;
         for done in batch.done {
             let Done::Published(key, number) = done else {
@@ -232,6 +241,32 @@ impl AmqpListener {
         }
         if let Some((key, why)) = denied {
             self.fail(id, key, refuse(ReplyCode::AccessRefused, why));
+        }
+    }
+
+    /// A message of a client was refused for want of storage: it had better not publish for a while.
+    fn storage_is_full(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        let is_first = self.blocked.is_empty();
+        if self.blocked.insert(id) {
+            client.amqp.block("the server's storage is full");
+            self.dirty.clients.insert(id);
+        }
+        if is_first {
+            let at = self.now.monotonic + BLOCKED;
+            self.timers.insert((at, Timer::Storage));
+        }
+    }
+
+    /// Whether there is room again, those find out who publish.
+    pub(super) fn let_publish(&mut self) {
+        for id in std::mem::take(&mut self.blocked) {
+            if let Some(client) = self.clients.get_mut(&id) {
+                client.amqp.unblock();
+                self.dirty.clients.insert(id);
+            }
         }
     }
 

@@ -18,6 +18,8 @@ pub(super) enum Timer {
     Client(ClientId),
     Queue(Arc<str>, QueueId),
     Host(Arc<str>),
+    /// Publishers may try again whether the storage has room.
+    Storage,
 }
 
 /// What has changed, and is looked at before the listener returns.
@@ -63,6 +65,8 @@ pub struct AmqpListener {
     pub(super) regions_begun: u64,
     /// Bytes of messages of all clients that have not come whole.
     pub(super) assembly_bytes: u64,
+    /// Clients that were notified that the storage is full.
+    pub(super) blocked: BTreeSet<ClientId>,
     /// The node is to end.
     pub(super) is_draining: bool,
     /// Which of them is for which event.

@@ -268,7 +268,7 @@ fn nothing_is_confirmed_before_it_is_stored() {
     rig.does.insert(produce, Does::Nothing);
     rig.publish(client, "jobs", b"m");
     assert_eq!(rig.heard(client), []);
-    rig.does.insert(produce, for_now(ErrorCode::StorageFull));
+    rig.does.insert(produce, for_now(ErrorCode::TopicFull));
     rig.publish(client, "jobs", b"m");
     let heard = rig.heard(client);
     assert!(matches!(heard[..], [Method::BasicNack(_)]), "{heard:?}");
@@ -420,6 +420,55 @@ fn messages_under_way_are_bounded_in_all() {
         1,
         "{ended:?}"
     );
+}
+
+#[test]
+fn a_publisher_hears_that_the_storage_is_full_and_may_try_again() {
+    let mut rig = Rig::default();
+    let client = rig.client(1);
+    let other = rig.client(2);
+    rig.declare(client, "jobs", Table::default());
+    rig.ask(client, amqp::confirm::Select { no_wait: false });
+    rig.heard(client);
+    let produce = Asked::Produce(rig.topic("jobs"));
+    rig.does.insert(produce, for_now(ErrorCode::StorageFull));
+    for _ in 0..2 {
+        rig.publish(client, "jobs", b"m");
+    }
+    let heard = rig.heard(client);
+    let is_blocked = |method: &&Method| matches!(method, Method::ConnectionBlocked(_));
+    assert_eq!(heard.iter().filter(is_blocked).count(), 1, "{heard:?}");
+    let is_refused = |method: &&Method| matches!(method, Method::BasicNack(_));
+    assert_eq!(heard.iter().filter(is_refused).count(), 2, "{heard:?}");
+    assert_eq!(rig.heard(other), [], "it publishes nothing");
+    rig.does.clear();
+    rig.pass(5 * SECOND);
+    let heard = rig.heard(client);
+    assert!(
+        matches!(heard[..], [Method::ConnectionUnblocked(_)]),
+        "{heard:?}"
+    );
+    rig.publish(client, "jobs", b"m");
+    let heard = rig.heard(client);
+    assert!(matches!(heard[..], [Method::BasicAck(_)]), "{heard:?}");
+}
+
+#[test]
+fn what_is_published_before_a_connection_is_closed_is_stored() {
+    let mut rig = Rig::default();
+    let client = rig.client(1);
+    rig.declare(client, "jobs", Table::default());
+    rig.heard(client);
+    let before = rig.produced;
+    rig.publish_and_close(client, "jobs");
+    assert_eq!(rig.produced, before + 1);
+    let heard = rig.heard(client);
+    assert!(
+        matches!(heard[..], [Method::ConnectionCloseOk(_)]),
+        "{heard:?}"
+    );
+    rig.pass(3 * SECOND);
+    assert!(rig.closed.contains(&client));
 }
 
 macro_rules! noticed {

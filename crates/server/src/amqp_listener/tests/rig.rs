@@ -49,6 +49,8 @@ pub struct Rig {
     pub deleted: Vec<String>,
     pub settled: Vec<Settlement>,
     pub joins: u64,
+    /// How many batches were stored.
+    pub produced: u64,
     pub prefetches: Vec<broker::request::Prefetch>,
     /// What the node says of records.
     pub records: Batches,
@@ -94,6 +96,7 @@ impl Default for Rig {
             deleted: Vec::new(),
             settled: Vec::new(),
             joins: 0,
+            produced: 0,
             prefetches: Vec::new(),
             records: Batches {
                 incarnation: Incarnation(1),
@@ -223,12 +226,15 @@ impl Rig {
                     next: Vec::new(),
                 })
             }
-            Request::Partition(_, PartitionRequest::Produce(..)) => Answer::Produced(Produced {
-                incarnation: Incarnation(1),
-                base_offset: Offset(0),
-                append_time: 0,
-                duplicate: false,
-            }),
+            Request::Partition(_, PartitionRequest::Produce(..)) => {
+                self.produced += 1;
+                Answer::Produced(Produced {
+                    incarnation: Incarnation(1),
+                    base_offset: Offset(0),
+                    append_time: 0,
+                    duplicate: false,
+                })
+            }
             Request::Partition(_, PartitionRequest::Fetch(_)) => Answer::Fetched(Batches {
                 incarnation: self.records.incarnation,
                 batches: self.records.batches.clone(),
@@ -382,11 +388,13 @@ impl Rig {
         let peer = net::Peer::default();
         self.listener.connected(self.now, link, peer, false);
         self.bytes(link, &amqp::PROTOCOL_HEADER);
+        let known = amqp::Table::of([("connection.blocked", amqp::Value::Bool(true))]);
+        let said = amqp::Table::of([("capabilities", amqp::Value::Table(known))]);
         let start_ok = methods::StartOk {
+            client_properties: said,
             mechanism: name("PLAIN"),
             response: Bytes::from_static(b"\0guest\0guest"),
             locale: name("en_US"),
-            ..Default::default()
         };
         self.say(link, 0, start_ok);
         let tune_ok = methods::TuneOk {
@@ -412,9 +420,7 @@ impl Rig {
     }
 
     fn say(&mut self, link: net::LinkId, channel: u16, method: impl Into<Method>) {
-        let mut payload = BytesMut::new();
-        method.into().encode(&mut payload);
-        self.bytes(link, &frame(1, channel, &payload));
+        self.bytes(link, &self::method(channel, method));
     }
 
     /// A client publishes the beginning of a message, whose body is to have so many bytes.
@@ -430,21 +436,13 @@ impl Rig {
     }
 
     pub fn publish(&mut self, link: net::LinkId, queue: &str, body: &[u8]) {
-        let mut payload = BytesMut::new();
-        let publish = basic::Publish {
-            routing_key: name(queue),
-            ..Default::default()
-        };
-        Method::from(publish).encode(&mut payload);
-        let mut header = vec![0, 60, 0, 0];
-        header.extend((body.len() as u64).to_be_bytes());
-        header.extend([0, 0]);
-        let all = [
-            frame(1, 1, &payload),
-            frame(2, 1, &header),
-            frame(3, 1, body),
-        ];
-        self.bytes(link, &all.concat());
+        self.bytes(link, &published(queue, body));
+    }
+
+    /// A client publishes, and closes its connection, all at once.
+    pub fn publish_and_close(&mut self, link: net::LinkId, queue: &str) {
+        let close = method(0, methods::Close::default());
+        self.bytes(link, &[published(queue, b"m"), close].concat());
     }
 
     pub fn declare(&mut self, link: net::LinkId, queue: &str, arguments: amqp::Table) {
@@ -482,6 +480,32 @@ fn frame(kind: u8, channel: u16, payload: &[u8]) -> Vec<u8> {
     out.extend(payload);
     out.push(amqp::FRAME_END);
     out
+}
+
+/// The frames of a message on channel 1.
+fn published(queue: &str, body: &[u8]) -> Vec<u8> {
+    let mut payload = BytesMut::new();
+    let publish = basic::Publish {
+        routing_key: name(queue),
+        ..Default::default()
+    };
+    Method::from(publish).encode(&mut payload);
+    let mut header = vec![0, 60, 0, 0];
+    header.extend((body.len() as u64).to_be_bytes());
+    header.extend([0, 0]);
+    let all = [
+        frame(1, 1, &payload),
+        frame(2, 1, &header),
+        frame(3, 1, body),
+    ];
+    all.concat()
+}
+
+/// The frame of a method.
+fn method(channel: u16, method: impl Into<Method>) -> Vec<u8> {
+    let mut payload = BytesMut::new();
+    method.into().encode(&mut payload);
+    frame(1, channel, &payload)
 }
 
 const fn at_zero() -> Watermarks {
