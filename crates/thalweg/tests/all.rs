@@ -4,6 +4,7 @@
 mod rig;
 
 mod access;
+mod amqp_bytes;
 mod audit;
 mod backup;
 mod bench;

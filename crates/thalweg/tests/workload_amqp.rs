@@ -193,7 +193,8 @@ fn a_run_leaves_nothing_behind() {
         "tcp://127.0.0.1:0",
         "--amqp-guest",
     ]);
-    let address = server.amqp();
+    let address = server.amqp_endpoints().remove(0);
+    let address = address.strip_prefix("tcp://").unwrap();
     let url = format!("amqp://guest:guest@{address}/");
     for pattern in [
         "work sharing",
@@ -255,7 +256,8 @@ fn a_server_that_cannot_be_used_is_named_and_no_password_is_said() {
         "tcp://127.0.0.1:0",
         "--amqp-guest",
     ]);
-    let address = server.amqp();
+    let address = server.amqp_endpoints().remove(0);
+    let address = address.strip_prefix("tcp://").unwrap();
     refused(&format!("amqp://lab:secret@{address}/"), 1, "403");
     refused("amqps://lab:secret@host/", 2, "TLS");
     // Nor does the other protocol show one.

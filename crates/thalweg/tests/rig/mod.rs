@@ -239,10 +239,11 @@ impl ServerProcess {
             .collect()
     }
 
-    /// Host and port at which it listens for AMQP.
-    pub fn amqp(&self) -> &str {
-        let address = self.ready["amqp"][0].as_str().expect("it was asked for");
-        address.strip_prefix("tcp://").expect("as it was asked for")
+    /// Where it listens for clients of AMQP.
+    pub fn amqp_endpoints(&self) -> Vec<String> {
+        let endpoints = self.ready["amqp"].as_array().expect("a list");
+        let endpoints = endpoints.iter().filter_map(Value::as_str);
+        endpoints.map(str::to_owned).collect()
     }
 
     pub fn instance(&self) -> &str {
