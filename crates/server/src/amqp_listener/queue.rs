@@ -335,6 +335,11 @@ impl Engine {
         by_count.unwrap_or(0).max(u64::from(is_heavy))
     }
 
+    /// Whether the head is to be dropped.
+    pub fn drops_head(&self) -> bool {
+        self.queue.options.overflow == Overflow::DropHead && self.excess() > 0
+    }
+
     /// Whether a message more is refused.
     pub fn is_full(&self, bytes: u64) -> bool {
         let options = &self.queue.options;

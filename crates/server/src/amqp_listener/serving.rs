@@ -106,12 +106,18 @@ impl AmqpListener {
             return ready.map_or(Head::Stays, |ready| Head::Dead(ready, reason));
         }
         let is_there = |get: &Get| clients.contains_key(&get.client);
-        while let Some(get) = engine.gets.pop_front() {
-            if is_there(&get)
-                && let Some(ready) = engine.pop()
-            {
-                return Head::Fetched(ready, get);
-            }
+        while engine.gets.front().is_some_and(|get| !is_there(get)) {
+            engine.gets.pop_front();
+        }
+        // A message that made the queue too long came before the client asked.
+        if !engine.gets.is_empty() && engine.drops_head() {
+            let ready = engine.pop();
+            return ready.map_or(Head::Stays, |ready| Head::Dead(ready, Reason::MaxLength));
+        }
+        if let Some(get) = engine.gets.pop_front() {
+            return engine
+                .pop()
+                .map_or(Head::Stays, |ready| Head::Fetched(ready, get));
         }
         let consumer = engine.next_consumer(|one| {
             let client = clients.get(&one.client);
@@ -126,9 +132,7 @@ impl AmqpListener {
                 ready.map_or(Head::Stays, |ready| Head::Dead(ready, Reason::Expired))
             }
             // What a consumer takes at once does not make a queue longer.
-            None if engine.excess() > 0
-                && engine.queue.options.overflow == vhost::Overflow::DropHead =>
-            {
+            None if engine.drops_head() => {
                 let ready = engine.pop();
                 ready.map_or(Head::Stays, |ready| Head::Dead(ready, Reason::MaxLength))
             }
