@@ -882,8 +882,12 @@ impl Sessions {
         let identity = session.identity();
         let credential = identity.and_then(|one| session.expiry.timer(&one.access, ctx));
         let at = match session.stage {
-            // Whether its client is there, the listener of another protocol finds out.
-            _ if session.language == Language::Foreign => Duration::MAX,
+            // Whether its client is there, the listener of another protocol finds out; its members are to be heard of.
+            _ if session.language == Language::Foreign => match session.memberships.is_empty() {
+                true => Duration::MAX,
+                false if session.asked => ctx.now.monotonic + patience,
+                false => session.last_heard + patience,
+            },
             Stage::Closing => return,
             Stage::New => session.since + limits.hello_timeout,
             Stage::Open(_) if session.asked => {
@@ -918,12 +922,15 @@ impl Sessions {
         let Some(session) = self.links.get(&link) else {
             return;
         };
-        if session.language == Language::Foreign {
-            return self.arm(link, ctx);
-        }
         let limits = &ctx.options.limits;
         let now = ctx.now.monotonic;
         let silence = now.saturating_sub(session.last_heard);
+        if session.language == Language::Foreign {
+            if !session.memberships.is_empty() && silence >= session.patience(limits.heartbeat) {
+                self.ask_for_life(link, ctx);
+            }
+            return self.arm(link, ctx);
+        }
         match session.stage {
             Stage::Closing => return,
             Stage::New if now >= session.since + limits.hello_timeout => {

@@ -21,6 +21,7 @@ use crate::request::{
 use crate::verified::Verified;
 use memory::Buffer;
 use net::{NetError, Peer};
+use std::time::Duration;
 use wire::batch::{Batch, BatchBuilder, EventParts, Origin, Verify};
 use wire::codec::Appended;
 use wire::message::*;
@@ -342,6 +343,22 @@ fn a_queue_has_members_of_both_protocols() {
     let inbox = &world.links[&native].inbox;
     let given = inbox.iter().filter(|message| message.id == member);
     assert!(given.flat_map(|message| &message.payload).count() == 0);
+}
+
+#[test]
+fn a_quiet_member_of_another_protocol_keeps_what_it_has() {
+    let mut world = Ground::new().start();
+    let native = world.connect();
+    let topic = world.topic(native);
+    world.stored(native, topic, (7, 0), &["one", "two"]);
+    let mut lines = Lines::connect(&mut world, 900);
+    lines.line(&mut world, "take t q");
+    // Longer than its session timeout. It says that it is there when it is asked.
+    for _ in 0..25 {
+        world.pass(Duration::from_secs(1));
+        assert_eq!(lines.delivered(&mut world), [""; 0]);
+    }
+    assert_eq!(lines.line(&mut world, "settle"), ["0 expired"]);
 }
 
 #[test]
