@@ -455,7 +455,7 @@ def test_queues_go_with_who_has_them(broker: Broker, connection: pika.BlockingCo
         pass
 
 
-def test_a_consumer_is_told_that_its_queue_goes(broker: Broker, connection: pika.BlockingConnection) -> None:
+def test_a_consumer_hears_that_its_queue_goes(broker: Broker, connection: pika.BlockingConnection) -> None:
     channel = connection.channel()
     channel.queue_declare("q")
     told: list[object] = []

@@ -391,7 +391,7 @@ def queues_go_when_nobody_uses_them() -> str:
         return f"{gone}, expired"
 
 
-def a_consumer_is_told_that_its_queue_goes() -> str:
+def a_consumer_hears_that_its_queue_goes() -> str:
     with connected() as connection:
         channel = connection.channel()
         channel.queue_declare("going")
@@ -543,7 +543,7 @@ SCENARIOS: list[Callable[[], str]] = [
     an_exclusive_queue_is_of_one_connection,
     an_exclusive_consumer_is_alone,
     queues_go_when_nobody_uses_them,
-    a_consumer_is_told_that_its_queue_goes,
+    a_consumer_hears_that_its_queue_goes,
     queues_are_counted_purged_and_deleted,
     what_is_asked_again_has_to_be_the_same,
     what_is_not_there_is_refused,

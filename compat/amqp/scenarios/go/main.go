@@ -512,7 +512,7 @@ func queuesGoWhenNobodyUsesThem() string {
 	return gone + ", expired"
 }
 
-func aConsumerIsToldThatItsQueueGoes() string {
+func aConsumerHearsThatItsQueueGoes() string {
 	connection := connected()
 	defer connection.Close()
 	channel := must(connection.Channel())
@@ -711,7 +711,7 @@ func main() {
 		{"an exclusive queue is of one connection", anExclusiveQueueIsOfOneConnection},
 		{"an exclusive consumer is alone", anExclusiveConsumerIsAlone},
 		{"queues go when nobody uses them", queuesGoWhenNobodyUsesThem},
-		{"a consumer is told that its queue goes", aConsumerIsToldThatItsQueueGoes},
+		{"a consumer hears that its queue goes", aConsumerHearsThatItsQueueGoes},
 		{"queues are counted purged and deleted", queuesAreCountedPurgedAndDeleted},
 		{"what is asked again has to be the same", whatIsAskedAgainHasToBeTheSame},
 		{"what is not there is refused", whatIsNotThereIsRefused},

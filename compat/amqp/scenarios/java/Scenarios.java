@@ -506,7 +506,7 @@ public class Scenarios {
         }
     }
 
-    static String aConsumerIsToldThatItsQueueGoes() throws Exception {
+    static String aConsumerHearsThatItsQueueGoes() throws Exception {
         try (Connection connection = connected()) {
             Channel channel = connection.createChannel();
             declare(channel, "going", null);
@@ -658,7 +658,7 @@ public class Scenarios {
         scenarios.put("an exclusive queue is of one connection", Scenarios::anExclusiveQueueIsOfOneConnection);
         scenarios.put("an exclusive consumer is alone", Scenarios::anExclusiveConsumerIsAlone);
         scenarios.put("queues go when nobody uses them", Scenarios::queuesGoWhenNobodyUsesThem);
-        scenarios.put("a consumer is told that its queue goes", Scenarios::aConsumerIsToldThatItsQueueGoes);
+        scenarios.put("a consumer hears that its queue goes", Scenarios::aConsumerHearsThatItsQueueGoes);
         scenarios.put("queues are counted purged and deleted", Scenarios::queuesAreCountedPurgedAndDeleted);
         scenarios.put("what is asked again has to be the same", Scenarios::whatIsAskedAgainHasToBeTheSame);
         scenarios.put("what is not there is refused", Scenarios::whatIsNotThereIsRefused);

@@ -223,7 +223,7 @@ impl AmqpListener {
         self.unblock(get.client);
     }
 
-    /// The node says how much a queue has: a `basic.get` that waits in vain has its answer.
+    /// The node says how much a queue has: a `basic.get` for which there is nothing has its answer.
     pub(super) fn get_counted(&mut self, namespace: &Arc<str>, id: QueueId, waiting: u64) {
         let Some(engine) = self.engine(namespace, id) else {
             return;
