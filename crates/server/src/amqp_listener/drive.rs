@@ -64,13 +64,10 @@ impl AmqpListener {
         self.settle_down();
     }
 
-    /// A client has sent bytes.
+    /// A client has sent bytes. What is not taken of them at once is kept.
     pub fn received(&mut self, now: Now, id: net::LinkId, bytes: &[u8]) {
         self.now = now;
-        if let Some(client) = self.clients.get_mut(&id) {
-            client.input.extend_from_slice(bytes);
-            self.dirty.clients.insert(id);
-        }
+        self.advance(id, bytes);
         self.settle_down();
     }
 
@@ -151,7 +148,7 @@ impl AmqpListener {
             if let Some((namespace, id)) = self.dirty.queues.pop_first() {
                 self.serve(&namespace, id);
             } else if let Some(id) = self.dirty.clients.pop_first() {
-                self.advance(id);
+                self.advance(id, &[]);
             } else if let Some(namespace) = self.dirty.hosts.pop_first() {
                 if let Some(host) = self.hosts.get_mut(&namespace) {
                     host.publisher.flush(&self.pool, &mut self.calls);
@@ -162,8 +159,8 @@ impl AmqpListener {
         }
     }
 
-    /// Takes what a client has sent, as far as that goes.
-    pub(super) fn advance(&mut self, id: ClientId) {
+    /// Takes what a client has sent, as far as that goes: what is kept of it, and then what has just come.
+    pub(super) fn advance(&mut self, id: ClientId, mut fresh: &[u8]) {
         while let Some(client) = self.clients.get_mut(&id) {
             if client.has_stored() {
                 self.unblock(id);
@@ -176,14 +173,26 @@ impl AmqpListener {
                 self.event(id, event);
                 continue;
             }
-            if client.takes_nothing() || client.input.is_empty() {
+            let is_kept = !client.input.is_empty();
+            let bytes = match is_kept {
+                true => &client.input[..],
+                false => fresh,
+            };
+            if client.takes_nothing() || bytes.is_empty() {
                 break;
             }
-            let taken = client.amqp.input(self.now.monotonic, &client.input);
-            client.input.advance(taken);
+            let taken = client.amqp.input(self.now.monotonic, bytes);
+            match is_kept {
+                true => client.input.advance(taken),
+                false => fresh = &fresh[taken..],
+            }
+            // It takes nothing while its output waits.
             if taken == 0 && !self.send_output(id) {
                 break;
             }
+        }
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.input.extend_from_slice(fresh);
         }
         self.finish(id);
     }

@@ -89,9 +89,10 @@ impl AmqpListener {
             is_refused: false,
         };
         host.letters.insert(number, letter_on_its_way);
+        let event = letter.encode();
         for target in targets {
             let done = Done::Letter(number);
-            host.publisher.push(target, &letter, done, &mut self.calls);
+            host.publisher.push(target, &event, done, &mut self.calls);
         }
         self.dirty.hosts.insert(namespace.clone());
     }
@@ -107,12 +108,7 @@ impl AmqpListener {
         let Some(host) = self.hosts.get_mut(namespace) else {
             return;
         };
-        host.publisher.answered(&batch);
-        let mut batches = Vec::new();
-        if result.is_err() {
-            batches = host.publisher.refused(topic);
-        }
-        batches.insert(0, batch);
+        let batches = host.publisher.answered(topic, batch, result.is_ok());
         self.dirty.hosts.insert(namespace.clone());
         for batch in batches {
             self.own_stored(namespace, batch, &result);
@@ -124,10 +120,7 @@ impl AmqpListener {
         if let Some(id) = batch.queue
             && let Some(engine) = self.engine(namespace, id)
         {
-            engine.coming = engine.coming.saturating_sub(count);
-            if result.is_ok() {
-                engine.waiting += i64::try_from(count).unwrap_or(0);
-            }
+            engine.arrived(count, result.is_ok());
             self.dirty.queues.insert((namespace.clone(), id));
         }
         for done in batch.done {

@@ -33,20 +33,37 @@ impl Message {
         (self.content.body.len() + self.content.properties.as_bytes().len() + 64) as u64
     }
 
-    /// Appends it to a batch.
-    pub fn push(&self, builder: &mut BatchBuilder) {
+    /// As an event. Each queue that gets it has the same.
+    pub fn encode(&self) -> Encoded {
         let properties = &self.content.properties;
         let header = header(&self.exchange, &self.routing_key, properties);
-        let metadata = metadata(&self.exchange, &self.routing_key, &properties.fields());
-        let headers = Headers::bytes_of(&[(HEADER, &header)]);
-        let shared = std::slice::from_ref(&self.content.body);
+        Encoded {
+            metadata: metadata(&self.exchange, &self.routing_key, &properties.fields()),
+            headers: Headers::bytes_of(&[(HEADER, &header)]),
+            body: self.content.body.clone(),
+        }
+    }
+}
+
+/// A message as an event.
+#[derive(Debug)]
+pub(super) struct Encoded {
+    metadata: Vec<u8>,
+    headers: Vec<u8>,
+    body: Bytes,
+}
+
+impl Encoded {
+    /// Appends it to a batch.
+    pub fn push(&self, builder: &mut BatchBuilder) {
+        let shared = std::slice::from_ref(&self.body);
         builder.push(EventParts {
-            metadata: &metadata,
-            shared: match shared[0].is_empty() {
+            metadata: &self.metadata,
+            shared: match self.body.is_empty() {
                 true => &[],
                 false => shared,
             },
-            headers: Some(&headers),
+            headers: Some(&self.headers),
             ..EventParts::default()
         });
     }
@@ -317,7 +334,7 @@ mod tests {
     fn a_message_comes_back_as_it_went_and_can_be_read() {
         let message = sample();
         let mut builder = BatchBuilder::default();
-        message.push(&mut builder);
+        message.encode().push(&mut builder);
         let origin = Origin {
             topic: TopicId(1),
             producer: ProducerId(1),

@@ -2,7 +2,7 @@
 
 use super::batch::{Batch, Done};
 use super::calls::{Calls, Then};
-use super::message::Message;
+use super::message::Encoded;
 use broker::Verified;
 use broker::node::LinkId;
 use broker::request::{CoordinatorRequest, PartitionRequest, Request, Target};
@@ -104,7 +104,7 @@ impl Publisher {
     pub fn push(
         &mut self,
         (topic, queue): (TopicId, QueueId),
-        message: &Message,
+        message: &Encoded,
         done: Done,
         calls: &mut Calls,
     ) {
@@ -242,12 +242,18 @@ impl Publisher {
         batches.collect()
     }
 
-    /// A batch is answered.
-    pub fn answered(&mut self, batch: &Batch) {
+    /// A batch is answered. Gives all batches of which the answer is: what follows a refused one would be out of order,
+    /// is refused too, and a producer is opened anew.
+    pub fn answered(&mut self, topic: TopicId, batch: Batch, is_stored: bool) -> Vec<Batch> {
         self.unanswered = self.unanswered.saturating_sub(batch.bytes);
+        let mut batches = vec![batch];
+        if !is_stored {
+            batches.extend(self.refused(topic));
+        }
+        batches
     }
 
-    /// A topic takes nothing of this session. Gives all that was gathered for it.
+    /// A topic takes nothing more. Gives all that was gathered for it.
     pub fn refused(&mut self, topic: TopicId) -> Vec<Batch> {
         let Some(mut producer) = self.producers.remove(&topic) else {
             return Vec::new();

@@ -103,6 +103,7 @@ impl AmqpListener {
         }
         let namespace = at.client.namespace.clone();
         let mut refused = Vec::new();
+        let mut encoded = None;
         for queue in routed.queues {
             let engine = at.host.queues.get_mut(&queue);
             let engine = engine.filter(|engine| !engine.is_going);
@@ -123,7 +124,8 @@ impl AmqpListener {
             }
             engine.coming += 1;
             let done = Done::Published(key, publish.number);
-            publisher.push((engine.topic, queue), &message, done, at.calls);
+            let event = encoded.get_or_insert_with(|| message.encode());
+            publisher.push((engine.topic, queue), event, done, at.calls);
             if planted(Fault::Early) {
                 answered(at.client, key, publish.number, true);
             }
@@ -183,15 +185,10 @@ impl AmqpListener {
             return;
         };
         let namespace = client.namespace.clone();
-        let mut batches = Vec::new();
-        if let Some(publisher) = &mut client.publisher {
-            publisher.answered(&batch);
-            if result.is_err() {
-                // What follows would be out of order: it is refused too, and a producer is opened anew.
-                batches = publisher.refused(topic);
-            }
-        }
-        batches.insert(0, batch);
+        let batches = match &mut client.publisher {
+            Some(publisher) => publisher.answered(topic, batch, result.is_ok()),
+            None => vec![batch],
+        };
         self.dirty.clients.insert(id);
         for batch in batches {
             self.stored(id, &namespace, batch, &result);
@@ -209,10 +206,7 @@ impl AmqpListener {
         if let Some(queue) = batch.queue
             && let Some(engine) = self.engine(namespace, queue)
         {
-            engine.coming = engine.coming.saturating_sub(count);
-            if result.is_ok() {
-                engine.waiting += i64::try_from(count).unwrap_or(0);
-            }
+            engine.arrived(count, result.is_ok());
             self.dirty.queues.insert((namespace.clone(), queue));
         }
         // A queue that is gone counts as having kept it.
@@ -290,7 +284,7 @@ impl AmqpListener {
                     true => 0,
                     false => batch.done.len() as u64,
                 };
-                engine.coming = engine.coming.saturating_sub(count);
+                engine.arrived(count, false);
                 queues.insert(id);
             }
         }

@@ -335,6 +335,14 @@ impl Engine {
         by_count.unwrap_or(0).max(u64::from(is_heavy))
     }
 
+    /// So many messages that were on their way are in the node, or were refused.
+    pub fn arrived(&mut self, count: u64, is_stored: bool) {
+        self.coming = self.coming.saturating_sub(count);
+        if is_stored {
+            self.waiting += i64::try_from(count).unwrap_or(0);
+        }
+    }
+
     /// Whether the head is to be dropped.
     pub fn drops_head(&self) -> bool {
         self.queue.options.overflow == Overflow::DropHead && self.excess() > 0
@@ -529,8 +537,12 @@ impl Engine {
         Some(ready)
     }
 
-    /// A channel has it from now on. Gives what it is to know of it.
-    pub fn handed_out(&mut self, mut held: Held) -> Held {
+    /// A channel has it from now on, or has it acknowledged by that. Gives what it is to know of it.
+    pub fn handed_out(&mut self, mut held: Held, no_ack: bool) -> Held {
+        if no_ack {
+            self.settle(&held, SettleAs::Acknowledge);
+            return held;
+        }
         self.unacked += 1;
         self.unacked_bytes += held.bytes;
         if !self.share.keep(held.bytes) {

@@ -157,13 +157,7 @@ impl AmqpListener {
             return engine.requeue(ready.held);
         };
         let redelivered = ready.held.redelivered;
-        let held = match consumer.no_ack {
-            true => {
-                engine.settle(&ready.held, SettleAs::Acknowledge);
-                ready.held
-            }
-            false => engine.handed_out(ready.held),
-        };
+        let held = engine.handed_out(ready.held, consumer.no_ack);
         match open.channel.deliver(&consumer.tag, held) {
             Ok(delivery_tag) => {
                 let deliver = basic::Deliver {
@@ -203,13 +197,7 @@ impl AmqpListener {
             return engine.requeue(ready.held);
         };
         let redelivered = ready.held.redelivered;
-        let held = match get.no_ack {
-            true => {
-                engine.settle(&ready.held, SettleAs::Acknowledge);
-                ready.held
-            }
-            false => engine.handed_out(ready.held),
-        };
+        let held = engine.handed_out(ready.held, get.no_ack);
         let delivery_tag = open.channel.fetch(id, held, get.no_ack);
         let got = basic::GetOk {
             delivery_tag,

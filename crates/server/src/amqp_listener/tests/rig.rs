@@ -314,7 +314,7 @@ impl Rig {
         let topic = self.topic(queue);
         let mut builder = BatchBuilder::default();
         match body {
-            Some(body) => message(body).push(&mut builder),
+            Some(body) => message(body).encode().push(&mut builder),
             None => builder.push(EventParts {
                 metadata: b"{}",
                 external_bytes: Some(100),
