@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import ssl
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,15 +22,17 @@ PERSISTENT = pika.BasicProperties(delivery_mode=2)
 class Broker:
     """A server that listens for AMQP."""
 
-    def __init__(self, directory: Path, address: str = "tcp://127.0.0.1:0") -> None:
+    def __init__(self, directory: Path, address: str = "tcp://127.0.0.1:0", listen: str | None = None) -> None:
         self.directory = directory
-        self.address = address
+        self.options = ["--amqp", address]
+        if listen is not None:
+            self.options += ["--listen", listen, "--no-unix-socket"]
         self.group_file = directory / "thalweg.json"
         self.start()
 
     def start(self) -> None:
         command = [thalweg.executable(), "serve", "--directory", str(self.directory / "data")]
-        command += ["--group-file", str(self.group_file), "--amqp", self.address, "--json"]
+        command += ["--group-file", str(self.group_file), *self.options, "--json"]
         with (self.directory / "server.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
         assert self.process.stdout is not None
@@ -527,3 +530,34 @@ def test_native_programs_read_and_write_the_same_queue(broker: Broker, connectio
     _, properties, body = channel.basic_get("jobs", auto_ack=True)
     assert (properties.headers, body) == ({"run": 8}, b"from thalweg")
     assert channel.basic_get("jobs", auto_ack=True)[2] == bytes(3 << 20)
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "tls"])
+def test_one_port_is_for_programs_of_both_kinds(tmp_path: Path, scheme: str) -> None:
+    broker = Broker(tmp_path, "listen", f"{scheme}://127.0.0.1:0")
+    try:
+        options = {}
+        if scheme == "tls":
+            context = ssl.create_default_context()
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+            options["ssl_options"] = pika.SSLOptions(context, "localhost")
+        # One who says nothing holds up nobody.
+        with socket.create_connection(("127.0.0.1", broker.port)), broker.driver() as driver:
+            topic = driver.create_topic("t")
+            with topic.producer() as producer:
+                producer.push({"n": 1}, b"x" * 300_000)
+            connection = broker.connect(**options)
+            channel = confirming(connection)
+            channel.queue_declare("jobs", durable=True)
+            channel.basic_publish("", "jobs", b"y" * 300_000, PERSISTENT)
+            assert channel.basic_get("jobs", auto_ack=True)[2] == b"y" * 300_000
+            with topic.consumer("reader", data=True) as consumer:
+                event = consumer.pull(timeout=60)
+                assert event is not None
+                assert bytes(event.data) == b"x" * 300_000
+            connection.close()
+        ports = {int(address.rpartition(":")[2]) for address in json.loads(broker.group_file.read_text())["endpoints"]}
+        assert ports == {broker.port}
+    finally:
+        broker.stop()

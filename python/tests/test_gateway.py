@@ -218,3 +218,24 @@ def test_the_description_is_one() -> None:
     validator = pytest.importorskip("openapi_spec_validator")
     text = (ROOT / "crates" / "gateway" / "src" / "api" / "openapi.json").read_text()
     validator.validate(json.loads(text))
+
+
+def test_programs_of_rabbitmq_come_by_the_same_port(gateway: Gateway) -> None:
+    pika = pytest.importorskip("pika")
+    made = gateway.provision()
+    parameters = pika.URLParameters(str(made["amqpsUrl"]))
+    assert (parameters.credentials.username, parameters.port) == (made["username"], gateway.port)
+    # Who the server is, the string for native clients says by its certificate.
+    trust = ssl.create_default_context()
+    trust.check_hostname = False
+    trust.verify_mode = ssl.CERT_NONE
+    parameters.ssl_options = pika.SSLOptions(trust, str(made["amqpsServerName"]))
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        queue = channel.queue_declare("jobs", durable=True).method.queue
+        channel.basic_publish("", queue, b"by the gateway", pika.BasicProperties(delivery_mode=2))
+    with thalweg.Driver(str(made["thalwegUrl"])) as driver:
+        assert any(topic.name.startswith("jobs.amqp-") for topic in driver.list_topics())
+    with pika.BlockingConnection(parameters) as connection:
+        assert connection.channel().basic_get("jobs", auto_ack=True)[2] == b"by the gateway"

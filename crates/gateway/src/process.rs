@@ -283,6 +283,7 @@ impl Launch {
         if self.plain {
             add("--listen", "tcp://127.0.0.1:0".to_owned());
         }
+        add("--amqp", "listen".to_owned());
         add("--tls-names", host.to_owned());
         add("--memory-bytes-max", memory.to_string());
         add(
@@ -348,7 +349,7 @@ mod tests {
         assert_eq!(
             words,
             "srun --job-name=stf008-run42 -c1000 /bin/thalweg serve /g/data --json --group-file \
-             /g/thalweg.json --listen tls://127.0.0.1:0 --tls-names stf008-run42.site.org \
+             /g/thalweg.json --listen tls://127.0.0.1:0 --amqp listen --tls-names stf008-run42.site.org \
              --memory-bytes-max 2147483648 --disk-threads 64 --payload-bytes-max 2097152"
         );
     }

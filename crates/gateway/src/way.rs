@@ -35,6 +35,8 @@ pub struct Access {
     pub inside: Option<String>,
     /// The URL for clients of AMQP.
     pub amqps: String,
+    /// The name that these ask for in TLS, if it is not that of the URL.
+    pub name: Option<String>,
     /// The user of that: the project.
     pub user: String,
 }
@@ -76,6 +78,7 @@ impl Ways {
         Ok(Access {
             thalweg: url::thalweg(&token, &outside, &path),
             amqps: url::amqps(instance.project(), &token, &outside),
+            name: outside.dialled.is_some().then_some(outside.host),
             token: token.to_text(),
             user: instance.project().to_owned(),
             inside,

@@ -54,6 +54,7 @@ fn a_request_makes_a_server_and_says_how_it_is_reached() {
             token.replace(':', "%3A")
         )
     );
+    assert_eq!(text("amqpsServerName"), RUN42);
     until("the command is called", || told.exists());
     let told = std::fs::read_to_string(told).unwrap();
     for line in [

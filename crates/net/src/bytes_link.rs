@@ -2,10 +2,10 @@
 
 use crate::byte_stream::ByteStream;
 use crate::contract::*;
-use crate::options::LinkOptions;
-use crate::stream::StreamLink;
+use crate::options::{Carries, LinkOptions};
+use crate::stream::{FIRST_BYTES_MAX, StreamLink};
 use bytes::Bytes;
-use memory::{Pool, Target};
+use memory::{Buffer, Target};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
@@ -15,26 +15,39 @@ use wire::message::Region;
 /// Bytes that one call of `poll` moves before others have their turn.
 const TURN_BYTES: usize = 1 << 20;
 /// Bytes that one system call is asked for.
-const READ_BYTES: usize = 64 << 10;
+const READ_BYTES: usize = FIRST_BYTES_MAX;
 /// Pieces that one system call is given.
 const WRITE_PIECES: usize = 64;
 
-/// A link over a stream: of frames, or of bytes alone, as the options say.
+/// A link over a stream: of frames, of bytes alone, or of what its other side begins with, as the options say.
 pub(crate) fn link_over<S: ByteStream + 'static>(
     stream: S,
     peer: Peer,
     options: &LinkOptions,
 ) -> Box<dyn Link> {
-    match options.bytes_alone {
-        true => Box::new(BytesLink::new(stream, peer, options.clone())),
-        false => Box::new(StreamLink::new(stream, peer, options.clone())),
+    match options.carries {
+        Carries::Frames => Box::new(StreamLink::new(stream, peer, options.clone())),
+        Carries::Bytes | Carries::BytesThatBeginWith(_) => {
+            Box::new(BytesLink::new(stream, peer, options.clone()))
+        }
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// ```text
+/// Connecting ──► Up ──────────────► Down
+///      │          ▲                  ▲
+///      └► Unheard ┼► Framed ─ taken ─┘   (any of them goes Down by an error)
+/// ```
+#[derive(Debug)]
 enum Phase {
     Connecting,
+    /// The connection stands, and the other side has said nothing: its first byte says what the link carries.
+    Unheard {
+        bytes_begin_with: u8,
+    },
     Up,
+    /// It carries frames, and these are the first bytes of them: it waits to be taken by [`Link::framed`].
+    Framed(Buffer),
     Down,
 }
 
@@ -49,7 +62,7 @@ struct BytesLink<S> {
     phase: Phase,
     capabilities: Capabilities,
     peer: Peer,
-    pool: Pool,
+    options: LinkOptions,
     out: VecDeque<Bytes>,
     out_bytes: u64,
     /// What is to be reported before anything else is done.
@@ -70,9 +83,10 @@ impl<S: ByteStream> BytesLink<S> {
                 ordered: true,
                 memory_kinds: vec![0],
                 stripes: None,
+                bytes_alone: true,
             },
             peer,
-            pool: options.pool,
+            options,
             out: VecDeque::new(),
             out_bytes: 0,
             events: VecDeque::new(),
@@ -86,7 +100,7 @@ impl<S: ByteStream> BytesLink<S> {
     }
 
     fn fail(&mut self, error: NetError) {
-        if self.phase == Phase::Down {
+        if self.is_down() {
             return;
         }
         self.phase = Phase::Down;
@@ -113,8 +127,15 @@ impl<S: ByteStream> BytesLink<S> {
             Ok(false) => {}
             Ok(true) => {
                 self.peer.certificates = stream.certificates();
-                self.phase = Phase::Up;
-                self.events.push_back(LinkEvent::Up);
+                self.phase = match self.options.carries {
+                    Carries::BytesThatBeginWith(first) => Phase::Unheard {
+                        bytes_begin_with: first,
+                    },
+                    Carries::Bytes | Carries::Frames => {
+                        self.events.push_back(LinkEvent::Up);
+                        Phase::Up
+                    }
+                };
             }
             Err(error) => {
                 let text = format!("connecting to {}: {error}", self.peer.address);
@@ -176,7 +197,7 @@ impl<S: ByteStream> BytesLink<S> {
         let Some(stream) = &mut self.stream else {
             return 0;
         };
-        let mut payload = self.pool.take(READ_BYTES);
+        let mut payload = self.options.pool.take(READ_BYTES);
         match stream.read_vectored(&mut [IoSliceMut::new(&mut payload)]) {
             Ok(0) => {
                 let text = format!("{} closed the connection", self.peer.address);
@@ -186,13 +207,7 @@ impl<S: ByteStream> BytesLink<S> {
             Ok(read) => {
                 let cost = usize::try_from(stream.cost_bytes()).unwrap_or(usize::MAX);
                 payload.truncate(read);
-                self.events.push_back(LinkEvent::Message(Received {
-                    kind: FrameKind::Request,
-                    flags: 0,
-                    id: 0,
-                    head: Bytes::new(),
-                    payload,
-                }));
+                self.took(payload);
                 read.saturating_add(cost)
             }
             Err(error) => {
@@ -200,6 +215,34 @@ impl<S: ByteStream> BytesLink<S> {
                 0
             }
         }
+    }
+
+    /// Bytes have come; the first ones may say what they are.
+    fn took(&mut self, payload: Buffer) {
+        if let Phase::Unheard { bytes_begin_with } = self.phase {
+            self.events.push_back(LinkEvent::Up);
+            if payload.first() != Some(&bytes_begin_with) {
+                self.capabilities.bytes_alone = false;
+                self.phase = Phase::Framed(payload);
+                return;
+            }
+            self.phase = Phase::Up;
+        }
+        self.events.push_back(LinkEvent::Message(Received {
+            kind: FrameKind::Request,
+            flags: 0,
+            id: 0,
+            head: Bytes::new(),
+            payload,
+        }));
+    }
+
+    fn is_down(&self) -> bool {
+        matches!(self.phase, Phase::Down)
+    }
+
+    fn is_up(&self) -> bool {
+        matches!(self.phase, Phase::Up)
     }
 
     fn no_regions() -> NetError {
@@ -217,7 +260,7 @@ impl<S: ByteStream + 'static> Link for BytesLink<S> {
     }
 
     fn send(&mut self, message: Message) {
-        if self.phase == Phase::Down {
+        if self.is_down() {
             return;
         }
         for piece in message.payload.into_iter().filter(|one| !one.is_empty()) {
@@ -269,15 +312,15 @@ impl<S: ByteStream + 'static> Link for BytesLink<S> {
                 return Some(event);
             }
             match self.phase {
-                Phase::Down => return None,
+                Phase::Down | Phase::Framed(_) => return None,
                 Phase::Connecting => {
                     self.connect();
-                    if self.phase == Phase::Connecting {
+                    if matches!(self.phase, Phase::Connecting) {
                         return None;
                     }
                     continue;
                 }
-                Phase::Up => {}
+                Phase::Unheard { .. } | Phase::Up => {}
             }
             if moved >= TURN_BYTES {
                 self.is_due = true;
@@ -307,7 +350,7 @@ impl<S: ByteStream + 'static> Link for BytesLink<S> {
     fn wants_to_write(&self) -> bool {
         match self.phase {
             Phase::Connecting => true,
-            Phase::Up => {
+            Phase::Unheard { .. } | Phase::Up | Phase::Framed(_) => {
                 let reports = |stream: &S| stream.reports_writable();
                 !self.ready.writable && !self.stream.as_ref().is_some_and(reports)
             }
@@ -334,8 +377,20 @@ impl<S: ByteStream + 'static> Link for BytesLink<S> {
         }
     }
 
+    fn framed(&mut self) -> Option<Box<dyn Link>> {
+        if !matches!(self.phase, Phase::Framed(_)) {
+            return None;
+        }
+        let stream = self.stream.take()?;
+        let Phase::Framed(first) = std::mem::replace(&mut self.phase, Phase::Down) else {
+            return None;
+        };
+        let (peer, options) = (self.peer.clone(), self.options.clone());
+        Some(Box::new(StreamLink::heard(stream, peer, options, &first)))
+    }
+
     fn close(&mut self, reason: &str) {
-        while self.phase == Phase::Up && self.write_some() > 0 {}
+        while self.is_up() && self.write_some() > 0 {}
         if let Some(stream) = &mut self.stream {
             stream.finish();
         }

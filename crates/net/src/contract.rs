@@ -34,6 +34,8 @@ pub struct Capabilities {
     /// The scheme of the connections that can carry bytes of one another ([`Link::striped`]), if this is one
     /// of those: `tcp` or `tls`.
     pub stripes: Option<&'static str>,
+    /// Whether it carries bytes of a protocol of others in place of frames ([`crate::Carries`]).
+    pub bytes_alone: bool,
 }
 
 /// Which queue a message waits in.
@@ -89,7 +91,7 @@ impl Message {
         }
     }
 
-    /// Bytes for a link that carries nothing else ([`crate::LinkOptions::bytes_alone`]).
+    /// Bytes for a link that carries nothing else ([`crate::Carries::Bytes`]).
     pub fn bytes(payload: Vec<Bytes>) -> Self {
         Self {
             payload,
@@ -285,8 +287,8 @@ pub trait Link: Send {
     /// Bytes that were queued and not yet handed to the network.
     fn queued_bytes(&self) -> u64;
 
-    /// Takes nothing in while it is held, of a link of bytes ([`crate::LinkOptions::bytes_alone`]): its other side is to
-    /// wait. Other links have credits for that, and do nothing here.
+    /// Takes nothing in while it is held, of a link of bytes ([`crate::Carries::Bytes`]): its other side is to wait. Other
+    /// links have credits for that, and do nothing here.
     fn hold(&mut self, held: bool) {
         let _ = held;
     }
@@ -359,6 +361,13 @@ pub trait Link: Send {
     /// Ends the connection after what the control lane holds was handed to
     /// the network, as far as that goes without waiting.
     fn close(&mut self, reason: &str);
+
+    /// The same connection as a link of frames, if this one has heard that it carries them
+    /// ([`crate::Carries::BytesThatBeginWith`]); this one is of no use any more. It has said that it is up, and the other
+    /// one does not say so again. `None`: this one goes on.
+    fn framed(&mut self) -> Option<Box<dyn Link>> {
+        None
+    }
 
     /// The same connection, whose bytes travel in chunks from here on, so that others can carry some of them
     /// ([`Link::join`]); this one is of no use any more. `None` if that cannot be: the link goes on, or it is

@@ -267,6 +267,7 @@ impl InprocLink {
                 ordered: true,
                 memory_kinds: vec![0],
                 stripes: None,
+                bytes_alone: false,
             },
             peer: Peer {
                 address: address.to_owned(),

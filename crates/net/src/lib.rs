@@ -39,7 +39,7 @@ pub use byte_stream::{ByteStream, Carrier};
 pub use calls::Calls;
 pub use contract::*;
 pub use inproc::Inproc;
-pub use options::LinkOptions;
+pub use options::{Carries, LinkOptions};
 pub use poller::{Poller, PollerHandle};
 pub use reactor::{LinkId, ListenerId, Reactor, ReactorEvent, Waker};
 pub use seal::Seal;

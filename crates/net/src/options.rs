@@ -14,9 +14,21 @@ pub struct LinkOptions {
     /// Size of the send and of the receive buffer of a unix socket. TCP sizes
     /// its own, to the delay of the path.
     pub socket_buffer_bytes: usize,
-    /// Links of TCP and TLS carry bytes alone, for a protocol of others: what arrives is the payload of messages,
-    /// and of a message that is sent the payload is written.
-    pub bytes_alone: bool,
+    /// What links of TCP and TLS carry.
+    pub carries: Carries,
+}
+
+/// What a link carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carries {
+    /// Frames of ours.
+    Frames,
+    /// Bytes alone, of a protocol of others: what arrives is the payload of messages, and of a message that is sent the
+    /// payload is written.
+    Bytes,
+    /// Bytes alone if the other side's first one is this, frames otherwise. The link is up when that byte has come, so
+    /// it is for the side that accepts; if it is one of frames, [`crate::Link::framed`] gives the link to go on with.
+    BytesThatBeginWith(u8),
 }
 
 impl Default for LinkOptions {
@@ -26,7 +38,7 @@ impl Default for LinkOptions {
             first_payload_bytes_max: u64::MAX,
             pool: Pool::new(64 << 20),
             socket_buffer_bytes: 1 << 20,
-            bytes_alone: false,
+            carries: Carries::Frames,
         }
     }
 }

@@ -381,6 +381,31 @@ impl Reactor {
     /// Has the bytes of a link travel in chunks from here on ([`Link::striped`]). A link that cannot is left as it is, or is
     /// down and says why.
     pub fn stripe(&mut self, id: LinkId, from: StripesFrom) {
+        self.replace(id, |link| link.striped(from));
+    }
+
+    /// Goes on with frames if a link has heard that it carries them ([`Link::framed`]). Any other link is left as it is.
+    pub fn frame(&mut self, id: LinkId) {
+        let framed = match self.entries.get_mut(&id.0).map(|entry| &mut entry.what) {
+            Some(Driven::Link(link)) => link.framed(),
+            Some(Driven::Listener(_)) | None => None,
+        };
+        let Some(mut framed) = framed else {
+            return;
+        };
+        // It has the stream now: that is watched anew, as another link's.
+        if let Readiness::Source(source) = framed.readiness() {
+            let _ = self.poll.registry().deregister(source);
+        }
+        self.replace(id, |_| Some(framed));
+    }
+
+    /// Drives what becomes of a link in its place, if something does.
+    fn replace(
+        &mut self,
+        id: LinkId,
+        become_of: impl FnOnce(&mut dyn Link) -> Option<Box<dyn Link>>,
+    ) {
         let Some(Driven::Link(link)) = self.entries.get_mut(&id.0).map(|entry| &mut entry.what)
         else {
             return;
@@ -390,8 +415,8 @@ impl Reactor {
             // A descriptor that the system does not watch needs no end of that.
             let _ = registry.deregister(source);
         }
-        if let Some(striped) = link.striped(from) {
-            *link = striped;
+        if let Some(other) = become_of(&mut **link) {
+            *link = other;
         }
         let listens_for_writable = link.wants_to_write();
         let watched = match link.readiness() {
@@ -402,7 +427,7 @@ impl Reactor {
             Readiness::Notify => Ok(()),
         };
         if let Err(error) = watched {
-            link.close(&format!("watching a link of several connections: {error}"));
+            link.close(&format!("watching the link anew: {error}"));
         }
         if let Some(entry) = self.entries.get_mut(&id.0) {
             entry.listens_for_writable = listens_for_writable;

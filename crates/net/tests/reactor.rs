@@ -3,9 +3,11 @@
 use bytes::Bytes;
 use memory::Buffer;
 use net::*;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
-use wire::frame::FrameKind;
+use wire::frame::{FrameHeader, FrameKind};
 
 /// Long enough for anything that works at all.
 const WATCHDOG: Duration = Duration::from_secs(60);
@@ -49,6 +51,10 @@ fn echo(mut reactor: Reactor) {
     loop {
         match next(&mut reactor) {
             ReactorEvent::Woken => return,
+            ReactorEvent::Link {
+                link,
+                event: LinkEvent::Up,
+            } => reactor.frame(link),
             ReactorEvent::Link {
                 link,
                 event: LinkEvent::Message(received),
@@ -525,4 +531,115 @@ fn a_listener_that_failed_tries_again_though_no_link_goes() {
         matches!(accepted, ReactorEvent::Accepted { .. }),
         "{accepted:?}"
     );
+}
+
+/// A message may be cut anywhere, at its first byte too, and one may be longer than what is read at once.
+#[test]
+fn frames_and_bytes_come_to_one_port() {
+    let shared = Transports::new().with(Tcp::new(LinkOptions {
+        carries: Carries::BytesThatBeginWith(b'A'),
+        ..LinkOptions::default()
+    }));
+    let listener = shared.listen("tcp://127.0.0.1:0").unwrap();
+    let address = listener.address();
+    let authority = address.strip_prefix("tcp://").unwrap();
+    let mut reactor = Reactor::new().unwrap();
+    reactor.add_listener(listener).unwrap();
+    let waker = reactor.waker();
+    let server = std::thread::spawn(move || echo(reactor));
+
+    // Nobody is waited for who says nothing.
+    let silent = TcpStream::connect(authority).unwrap();
+    let mut others = TcpStream::connect(authority).unwrap();
+    others.set_read_timeout(Some(WATCHDOG)).unwrap();
+    let said: Vec<u8> = b"A".iter().chain(&[9; 200_000]).copied().collect();
+    let mut answer = vec![0; said.len()];
+    for part in [0..1, 1..4, 4..said.len()] {
+        others.write_all(&said[part.clone()]).unwrap();
+        others.read_exact(&mut answer[part]).unwrap();
+    }
+    assert_eq!(answer, said);
+
+    let mut reactor = Reactor::new().unwrap();
+    let links = [0, 1, 65_000, 300_000].map(|bytes| {
+        let link = Tcp::default().connect(&address).unwrap();
+        let link = reactor.add_link(link).unwrap();
+        for id in 0..3 {
+            reactor.link(link).unwrap().send(ask(id, bytes));
+        }
+        (link, bytes)
+    });
+    // A frame that comes in pieces, as any transport may cut it: its first byte alone.
+    let mut pieces = TcpStream::connect(authority).unwrap();
+    pieces.set_nodelay(true).unwrap();
+    let header = FrameHeader {
+        kind: FrameKind::Request,
+        flags: 0,
+        head_bytes: 3,
+        payload_bytes: 5,
+        id: 7,
+    };
+    let frame = [&header.to_bytes(b"abc")[..], b"abc", b"hello"].concat();
+    for byte in frame {
+        pieces.write_all(&[byte]).unwrap();
+    }
+    pieces.set_read_timeout(Some(WATCHDOG)).unwrap();
+    let mut reply = [0; 40];
+    pieces.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply[32..], b"abchello");
+    let mut replies = [0; 4];
+    while replies.iter().any(|count| *count < 3) {
+        let ReactorEvent::Link { link, event } = next(&mut reactor) else {
+            panic!("nobody else is here");
+        };
+        let index = links.iter().position(|other| other.0 == link).unwrap();
+        match event {
+            LinkEvent::Message(received) => {
+                assert_eq!(received.id, replies[index]);
+                assert_eq!(received.payload.len(), links[index].1);
+                replies[index] += 1;
+            }
+            LinkEvent::Up => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    drop((silent, others));
+    waker.wake();
+    server.join().unwrap();
+}
+
+/// What is neither is refused as on any other port: the link says that it was up, and why it is down.
+#[test]
+fn what_is_neither_frames_nor_bytes_is_named() {
+    let shared = Transports::new().with(Tcp::new(LinkOptions {
+        carries: Carries::BytesThatBeginWith(b'A'),
+        ..LinkOptions::default()
+    }));
+    let listener = shared.listen("tcp://127.0.0.1:0").unwrap();
+    let address = listener.address();
+    let mut reactor = Reactor::new().unwrap();
+    reactor.add_listener(listener).unwrap();
+    let mut stranger = TcpStream::connect(address.strip_prefix("tcp://").unwrap()).unwrap();
+    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let mut events = Vec::new();
+    let error = loop {
+        match next(&mut reactor) {
+            ReactorEvent::Link {
+                link,
+                event: LinkEvent::Up,
+            } => {
+                assert!(!reactor.peek(link).unwrap().capabilities().bytes_alone);
+                events.push("up");
+                reactor.frame(link);
+            }
+            ReactorEvent::Link {
+                event: LinkEvent::Down(error),
+                ..
+            } => break error.to_string(),
+            ReactorEvent::Accepted { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(events, ["up"]);
+    assert!(error.contains("first byte is 0x47"), "{error}");
 }

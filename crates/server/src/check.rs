@@ -179,7 +179,7 @@ impl Findings {
     }
 
     fn addresses(&mut self, config: &Config) {
-        let amqp = config.amqp.iter().map(|address| ("amqp", address));
+        let amqp = config.amqp_alone().map(|address| ("amqp", address));
         let listen = config.listen.iter().map(|address| ("listen", address));
         for (key, address) in listen.chain(amqp) {
             let tried = match address::socket_path(address) {

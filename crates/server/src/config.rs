@@ -100,13 +100,14 @@ settings! {
     listen: Vec<String> = Vec::new(), "address";
     /// Addresses to listen at for clients of AMQP 0-9-1, for example `tcp://127.0.0.1:5672`.
     ///
-    /// `tls://HOST:PORT` is encrypted, and may be reached from other hosts: `tls://0.0.0.0:5671`. Programs for
-    /// RabbitMQ give a token of Thalweg as their password.
+    /// `tls://HOST:PORT` is encrypted, and may be reached from other hosts: `tls://0.0.0.0:5671`. The word `listen`
+    /// has clients of AMQP come to the addresses of `listen` that are of TCP and TLS too: what they say first tells
+    /// the two apart. Programs for RabbitMQ give a token of Thalweg as their password.
     amqp: Vec<String> = Vec::new(), "address";
     /// Take the user `guest` with the password `guest` for the server's owner, as RabbitMQ does on its own host.
     ///
-    /// Every user of this host can then read and write everything. It is refused where an address of `amqp` can be
-    /// reached from other hosts.
+    /// Every user of this host can then read and write everything. It is refused where an address of `amqp`, or of
+    /// `listen` if they share it, can be reached from other hosts.
     amqp_guest: bool = false, "yes or no";
     /// Listen at the addresses of `listen` alone, without a unix socket of the data directory's own.
     ///
@@ -401,7 +402,16 @@ impl Config {
         {
             return refuse("site", why);
         }
-        let amqp = self.amqp.iter().map(|address| ("amqp", address));
+        if self.shares_ports()
+            && !self
+                .listen
+                .iter()
+                .any(|one| address::authority(one).is_some())
+        {
+            let why = "listen: no address of `listen` is of TCP or TLS".to_owned();
+            return refuse("amqp", why);
+        }
+        let amqp = self.amqp_addresses().map(|address| ("amqp", address));
         for (key, address) in self.listen.iter().map(|one| ("listen", one)).chain(amqp) {
             match address::reach(address) {
                 Ok(Reach::Beyond) if key == "amqp" && self.amqp_guest => {
@@ -412,6 +422,12 @@ impl Config {
                 }
                 Ok(_) if key == "amqp" && address::authority(address).is_none() => {
                     let why = format!("{address}: AMQP is spoken at tcp:// and tls://");
+                    return refuse(key, why);
+                }
+                Err(_) if key == "amqp" && !address.contains("://") => {
+                    let why = format!(
+                        "{address}: it is tcp://HOST:PORT, tls://HOST:PORT, or the word listen"
+                    );
                     return refuse(key, why);
                 }
                 Ok(Reach::Host) => {}
@@ -428,7 +444,27 @@ impl Config {
         }
         Ok(())
     }
+
+    /// Whether clients of AMQP come to the addresses of `listen` too.
+    pub fn shares_ports(&self) -> bool {
+        self.amqp.iter().any(|address| address == AT_LISTEN)
+    }
+
+    /// Where clients of AMQP come to.
+    fn amqp_addresses(&self) -> impl Iterator<Item = &String> {
+        let shared = self.listen.iter();
+        let shared = shared.filter(|one| self.shares_ports() && address::authority(one).is_some());
+        shared.chain(self.amqp_alone())
+    }
+
+    /// Where clients of AMQP come to and nobody else.
+    pub fn amqp_alone(&self) -> impl Iterator<Item = &String> {
+        self.amqp.iter().filter(|address| *address != AT_LISTEN)
+    }
 }
+
+/// In place of an address of AMQP: those of `listen`.
+const AT_LISTEN: &str = "listen";
 
 /// The reference page of the settings, as Markdown.
 pub fn reference() -> String {
@@ -648,6 +684,28 @@ mod tests {
             let refused = with(address).unwrap_err().to_string();
             assert!(refused.contains("amqp_guest"), "{refused}");
         }
+    }
+
+    #[test]
+    fn clients_of_amqp_come_to_the_addresses_of_listen_where_they_may() {
+        let with = |listen: &str, more: &str| {
+            config(&format!("listen = [{listen}]\namqp = [\"listen\"]\n{more}"))
+        };
+        assert!(
+            with("\"unix:///a\", \"tcp://127.0.0.1:0\"", "")
+                .unwrap()
+                .shares_ports()
+        );
+        for (listen, more, named) in [
+            ("\"unix:///a\"", "", "amqp"),
+            ("", "", "amqp"),
+            ("\"tls://0.0.0.0:443\"", "amqp_guest = true\n", "amqp_guest"),
+        ] {
+            let refused = with(listen, more).unwrap_err().to_string();
+            assert!(refused.contains(named), "{refused}");
+        }
+        let refused = config("amqp = [\"listn\"]\n").unwrap_err().to_string();
+        assert!(refused.contains("or the word listen"), "{refused}");
     }
 
     #[test]

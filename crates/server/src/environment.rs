@@ -4,10 +4,7 @@
 use broker::node::{Input, Job, JobId, Now, StorageId};
 use broker::{AuditRecord, Line};
 use log::{DiskError, Operation, OperationToken, Outcome};
-use net::{
-    BulkToken, Capabilities, LinkId, ListenerId, Message, Peer, ReactorEvent, RegionRead,
-    RegionWrite,
-};
+use net::{BulkToken, Capabilities, LinkId, Message, Peer, ReactorEvent, RegionRead, RegionWrite};
 use std::time::Duration;
 
 /// How long inputs are taken before what they led to is sent: many frames then cost one
@@ -74,8 +71,9 @@ pub trait Environment {
         false
     }
 
-    /// Whether clients of this listener speak AMQP, and whether they come by TLS.
-    fn is_amqp(&self, _listener: ListenerId) -> Option<bool> {
+    /// A link has just come up, and goes on with frames or bytes, as its client has begun. Whether it speaks AMQP, and if
+    /// so whether it came by TLS.
+    fn begin(&mut self, _link: LinkId) -> Option<bool> {
         None
     }
 

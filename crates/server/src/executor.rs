@@ -52,7 +52,8 @@ pub struct Executor<E> {
     above_watermark: BTreeSet<net::LinkId>,
     /// Links of which the node has had no Hello.
     strangers: Strangers,
-    /// Links that do not stand yet, as in a handshake of TLS, and until when they may. Ids count
+    /// Links that do not stand yet, as in a handshake of TLS, or with nothing said at a shared port, and until when they
+    /// may. Ids count
     /// up, so that the first is the oldest.
     connecting: BTreeMap<net::LinkId, Duration>,
     /// Lines about connections that were dropped or could not be taken.
@@ -60,8 +61,8 @@ pub struct Executor<E> {
     not_taken: RareLine,
     /// Clients of AMQP, if they are listened for.
     amqp: Option<AmqpListener>,
-    /// Their links, and whether by TLS.
-    amqp_links: BTreeMap<net::LinkId, bool>,
+    /// Their links that are up.
+    amqp_links: BTreeSet<net::LinkId>,
     /// Those of them that more waits for than is to.
     amqp_queued: BTreeMap<net::LinkId, u64>,
     /// Whether what the listener puts out is being carried out.
@@ -99,7 +100,7 @@ impl<E: Environment> Executor<E> {
             dropped: RareLine::default(),
             not_taken: RareLine::default(),
             amqp: None,
-            amqp_links: BTreeMap::new(),
+            amqp_links: BTreeSet::new(),
             amqp_queued: BTreeMap::new(),
             amqp_runs: false,
             outbox: Vec::new(),
@@ -287,9 +288,13 @@ impl<E: Environment> Executor<E> {
 
     /// Something has happened to a link of AMQP. False if it is none.
     fn take_amqp_event(&mut self, id: net::LinkId, event: &mut Option<LinkEvent>) -> bool {
-        let Some(is_encrypted) = self.amqp_links.get(&id).copied() else {
-            return false;
+        let speaks_amqp = match event {
+            Some(LinkEvent::Up) => self.environment.begin(id),
+            _ => None,
         };
+        if speaks_amqp.is_none() && !self.amqp_links.contains(&id) {
+            return false;
+        }
         let now = self.environment.now();
         self.now = now;
         let Some(amqp) = &mut self.amqp else {
@@ -300,7 +305,8 @@ impl<E: Environment> Executor<E> {
                 self.connecting.remove(&id);
                 if let Some((peer, _)) = self.environment.peer(id) {
                     self.counters.connections_begun.add(1);
-                    amqp.connected(now, id, peer.clone(), is_encrypted);
+                    self.amqp_links.insert(id);
+                    amqp.connected(now, id, peer.clone(), speaks_amqp == Some(true));
                 }
             }
             Some(LinkEvent::Message(message)) => amqp.received(now, id, &message.payload),
@@ -317,10 +323,8 @@ impl<E: Environment> Executor<E> {
     fn forget_amqp(&mut self, id: net::LinkId) {
         self.environment.remove_link(id);
         self.strangers.left(id);
-        let stood = self.connecting.remove(&id).is_none();
         self.amqp_queued.remove(&id);
-        if self.amqp_links.remove(&id).is_some()
-            && stood
+        if self.amqp_links.remove(&id)
             && let Some(amqp) = &mut self.amqp
         {
             self.counters.connections_ended.add(1);
@@ -332,9 +336,6 @@ impl<E: Environment> Executor<E> {
         match event {
             // The link says `Up` or `Down` itself.
             ReactorEvent::Accepted { listener, link } => {
-                if let Some(is_encrypted) = self.environment.is_amqp(listener) {
-                    self.amqp_links.insert(link, is_encrypted);
-                }
                 self.stranger_came(listener, link);
             }
             ReactorEvent::AcceptFailed { error, .. } => self.accept_failed(&error),
@@ -373,7 +374,10 @@ impl<E: Environment> Executor<E> {
         while let Some((&link, &until)) = self.connecting.first_key_value()
             && until <= now
         {
-            self.drop_stranger(link, "the handshake of TLS did not end in time");
+            self.drop_stranger(
+                link,
+                "the handshake of TLS did not end in time, or nothing was said",
+            );
         }
     }
 
@@ -408,7 +412,7 @@ impl<E: Environment> Executor<E> {
         let Some(peer) = self.environment.remove_link(id) else {
             return;
         };
-        if self.amqp_links.contains_key(&id) {
+        if self.amqp_links.contains(&id) {
             self.forget_amqp(id);
             self.run_amqp();
         }

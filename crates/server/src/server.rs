@@ -24,7 +24,9 @@ use fabric::{Shm, ShmOptions};
 use log::{Disk, OsDisk, StorageKind};
 use memory::Pool;
 use memory::thread::JoinHandle;
-use net::{Inproc, LinkOptions, Listener, NetError, Reactor, Tcp, Tls, Transports, Unix, Waker};
+use net::{
+    Carries, Inproc, LinkOptions, Listener, NetError, Reactor, Tcp, Tls, Transports, Unix, Waker,
+};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
@@ -167,12 +169,12 @@ impl Server {
         };
         let mut transports = transports(&config, &pool, &log);
         if let Some(certificates) = &certificates {
-            let tls = Tls::new(link_options(&config, &pool));
+            let tls = Tls::new(port_options(&config, &pool));
             let tls = tls.listening_as(certificates.identities());
             let clients = certificates.of_clients().authorities.clone();
             transports = transports.with(tls.asking(clients));
         }
-        let listeners = listen(
+        let mut listeners = listen(
             &config,
             &directory,
             file_system,
@@ -185,8 +187,8 @@ impl Server {
             true => Vec::new(),
             false => listen_for_amqp(&config, &pool, certificates.as_ref())?,
         };
-        let amqp_endpoints: Vec<String> = amqp
-            .iter()
+        let amqp_endpoints: Vec<String> = shared_ports(&config, &listeners)
+            .chain(&amqp)
             .flat_map(|listener| endpoints(listener.address(), &host))
             .collect();
         let trusted = certificates.as_ref().map(Certificates::trusted);
@@ -233,7 +235,8 @@ impl Server {
             AuditTrail::start(directory.path(), log.clone(), counters.clone())
         })?;
         let shutdown = Arc::new(ShutdownRequest::default());
-        let serves_amqp = !amqp.is_empty();
+        let serves_amqp = !amqp_endpoints.is_empty();
+        listeners.extend(amqp);
         let amqp_options = amqp_listener::Options {
             payload_bytes_max: config.payload_bytes_max,
             pool: pool.clone(),
@@ -250,7 +253,7 @@ impl Server {
         let system = System::new(Parts {
             reactor,
             listeners,
-            amqp,
+            shares_ports: config.shares_ports(),
             disk,
             threads,
             examine,
@@ -566,9 +569,33 @@ fn link_options(config: &Config, pool: &Pool) -> LinkOptions {
 /// Links of AMQP carry bytes.
 fn amqp_options(config: &Config, pool: &Pool) -> LinkOptions {
     LinkOptions {
-        bytes_alone: true,
+        carries: Carries::Bytes,
         ..link_options(config, pool)
     }
+}
+
+// What begins a frame is no client of AMQP.
+const _: () = assert!(wire::frame::FRAME_MAGIC != amqp::PROTOCOL_HEADER[0]);
+
+/// Links of ports that clients of AMQP may share with others.
+fn port_options(config: &Config, pool: &Pool) -> LinkOptions {
+    LinkOptions {
+        carries: match config.shares_ports() {
+            true => Carries::BytesThatBeginWith(amqp::PROTOCOL_HEADER[0]),
+            false => Carries::Frames,
+        },
+        ..link_options(config, pool)
+    }
+}
+
+/// The listeners of `listen` that clients of AMQP may come to.
+fn shared_ports<'a>(
+    config: &Config,
+    listeners: &'a [Box<dyn Listener>],
+) -> impl Iterator<Item = &'a Box<dyn Listener>> {
+    let is_shared = config.shares_ports();
+    let listeners = listeners.iter();
+    listeners.filter(move |one| is_shared && address::authority(&one.address()).is_some())
 }
 
 /// Listens for clients of AMQP.
@@ -592,7 +619,7 @@ fn listen_for_amqp(
                 source,
             })
     };
-    config.amqp.iter().map(listen).collect()
+    config.amqp_alone().map(listen).collect()
 }
 
 /// How addresses are listened at, but for those of TLS.
@@ -601,7 +628,7 @@ fn transports(config: &Config, pool: &Pool, log: &ServerLog) -> Transports {
     Transports::new()
         .with(Inproc::new(options.clone()))
         .with(Unix::new(options.clone()))
-        .with(Tcp::new(options.clone()))
+        .with(Tcp::new(port_options(config, pool)))
         .with(Shm::new(ShmOptions {
             links: options,
             report: {

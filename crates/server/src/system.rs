@@ -15,10 +15,9 @@ use broker::{AuditRecord, Line};
 use log::{Disk, DiskError, Operation, OperationToken, Outcome};
 use memory::Pool;
 use net::{
-    BulkToken, Capabilities, LinkId, Listener, ListenerId, Message, NetError, Peer, Reactor,
-    ReactorEvent, RegionRead, RegionWrite, StripesFrom,
+    BulkToken, Capabilities, LinkId, Listener, Message, NetError, Peer, Reactor, ReactorEvent,
+    RegionRead, RegionWrite, StripesFrom,
 };
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -92,8 +91,8 @@ pub struct Parts {
     pub reactor: Reactor,
     /// Where connections come from.
     pub listeners: Vec<Box<dyn Listener>>,
-    /// Where those of AMQP come from, as bytes.
-    pub amqp: Vec<Box<dyn Listener>>,
+    /// Whether some of them take clients of AMQP and of ours at one port.
+    pub shares_ports: bool,
     /// Carries out operations that do not wait.
     pub disk: Arc<dyn Disk>,
     /// Carry out the others.
@@ -123,8 +122,8 @@ pub struct Parts {
 /// See the module.
 pub struct System {
     reactor: Reactor,
-    /// Listeners whose clients speak AMQP, and whether by TLS.
-    amqp: BTreeMap<ListenerId, bool>,
+    /// Whether links may turn out to carry frames once their first byte has come.
+    shares_ports: bool,
     threads: DiskThreads,
     examine: ExamineThreads,
     /// Looks under way: without one nobody is asked, for there is a lock.
@@ -194,14 +193,9 @@ impl System {
         for listener in parts.listeners {
             reactor.add_listener(listener)?;
         }
-        let mut amqp = BTreeMap::new();
-        for listener in parts.amqp {
-            let is_encrypted = crate::address::is_encrypted(&listener.address());
-            amqp.insert(reactor.add_listener(listener)?, is_encrypted);
-        }
         Ok(Self {
             reactor,
-            amqp,
+            shares_ports: parts.shares_ports,
             threads: parts.threads,
             examine: parts.examine,
             examining: 0,
@@ -375,8 +369,15 @@ impl Environment for System {
         self.reactor.join(link, stripe, StripesFrom::Sent)
     }
 
-    fn is_amqp(&self, listener: ListenerId) -> Option<bool> {
-        self.amqp.get(&listener).copied()
+    fn begin(&mut self, link: LinkId) -> Option<bool> {
+        let heard = self.reactor.peek(link)?;
+        if heard.capabilities().bytes_alone {
+            return Some(crate::address::is_encrypted(&heard.peer().address));
+        }
+        if self.shares_ports {
+            self.reactor.frame(link);
+        }
+        None
     }
 
     fn hold(&mut self, link: LinkId, held: bool) {

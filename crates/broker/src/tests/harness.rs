@@ -465,6 +465,7 @@ impl World {
                 ordered: true,
                 memory_kinds: vec![0],
                 stripes: self.carries,
+                bytes_alone: false,
             },
         });
         self.message(link, FrameKind::Hello, 0, hello.to_bytes(), &[]);

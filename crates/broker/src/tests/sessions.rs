@@ -183,6 +183,7 @@ fn who_says_nothing_at_all_is_shown_out() {
             ordered: true,
             memory_kinds: vec![0],
             stripes: None,
+            bytes_alone: false,
         },
     });
     world.pass(Duration::from_secs(10));

@@ -87,6 +87,9 @@ pub fn info(interface: &Interface, instance: &Instance, secrets: Secrets) -> Val
         info["username"] = json!(access.user);
         info["password"] = json!(access.token);
         info["amqpsUrl"] = json!(access.amqps);
+        if let Some(name) = access.name {
+            info["amqpsServerName"] = json!(name);
+        }
         info["thalwegUrl"] = json!(access.thalweg);
         if let Some(inside) = access.inside {
             info["thalwegUrlInside"] = json!(inside);

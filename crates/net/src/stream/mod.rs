@@ -16,6 +16,7 @@ use crate::stripes::{Striped, StripesFrom};
 use bytes::Bytes;
 use memory::Target;
 use reads::Reads;
+pub(crate) use receive::FIRST_BYTES_MAX;
 use receive::{Arrived, Inbox, Places};
 pub use send::KEPT_BYTES_MIN;
 use send::{Frame, FrameLabel, Outbox};
@@ -76,6 +77,7 @@ impl<S: ByteStream> StreamLink<S> {
                 ordered: true,
                 memory_kinds: vec![0],
                 stripes,
+                bytes_alone: false,
             },
             peer,
             options,
@@ -91,6 +93,15 @@ impl<S: ByteStream> StreamLink<S> {
             write_error: None,
             is_due: false,
             by_notify,
+        }
+    }
+
+    /// A link over a stream that stands, of which these bytes have been read: up, and said to be.
+    pub(crate) fn heard(stream: S, peer: Peer, options: LinkOptions, first: &[u8]) -> Self {
+        Self {
+            phase: Phase::Up,
+            inbox: Inbox::with(first),
+            ..Self::new(stream, peer, options)
         }
     }
 

@@ -16,6 +16,9 @@ use crate::byte_stream::ByteStream;
 /// The buffer for headers, heads and small frames.
 const BUFFER_BYTES: usize = 64 * 1024;
 
+/// The most bytes that a stream may have given before there is a link.
+pub(crate) const FIRST_BYTES_MAX: usize = BUFFER_BYTES;
+
 /// The most bytes of a payload that one system call is asked for.
 const READ_BYTES_MAX: usize = 1 << 20;
 
@@ -121,6 +124,14 @@ impl Inbox {
             front_bytes: FRAME_HEADER_BYTES,
             was_large: false,
         }
+    }
+
+    /// The receiving half of a stream that has given these bytes already: [`FIRST_BYTES_MAX`] at most.
+    pub(super) fn with(first: &[u8]) -> Self {
+        let mut inbox = Self::new();
+        inbox.buffer[..first.len()].copy_from_slice(first);
+        inbox.end = first.len();
+        inbox
     }
 
     /// Where the stream is, for the error of a stream that ends.
