@@ -61,6 +61,35 @@ pub enum Architecture {
     },
 }
 
+/// Pairs of proxies, by their words. The first one is our own.
+const PROXIES: [(&str, Proxy); 4] = [
+    ("relay", Proxy::Relay),
+    ("haproxy", Proxy::Haproxy),
+    ("stunnel", Proxy::Stunnel),
+    ("nginx", Proxy::Nginx),
+];
+
+/// Entrances, likewise.
+const ENTRANCES: [(&str, Entrance); 2] = [
+    ("gateway", Entrance::Gateway),
+    ("haproxy", Entrance::Haproxy),
+];
+
+/// The word of a part.
+fn word<T: PartialEq>(table: &[(&'static str, T)], part: &T) -> &'static str {
+    let found = table.iter().find(|(_, one)| one == part);
+    found.expect("the tables have all of them").0
+}
+
+/// The part of a word, or the first one.
+fn part<T: Copy>(table: &[(&'static str, T)], word: Option<&str>) -> Option<T> {
+    let word = word.unwrap_or(table[0].0);
+    table
+        .iter()
+        .find(|(one, _)| *one == word)
+        .map(|(_, part)| *part)
+}
+
 impl Architecture {
     /// Its name, as on the command line.
     pub fn name(&self) -> &'static str {
@@ -71,17 +100,30 @@ impl Architecture {
         }
     }
 
-    /// One by its name, with parts of our own.
+    /// Its name, and what it is made with: `proxied:haproxy`.
+    pub fn label(&self) -> String {
+        match self {
+            Self::Direct => self.name().to_owned(),
+            Self::Proxied { by, .. } => format!("{}:{}", self.name(), word(&PROXIES, by)),
+            Self::Managed { by } => format!("{}:{}", self.name(), word(&ENTRANCES, by)),
+        }
+    }
+
+    /// One by its name, with parts of our own; `proxied:haproxy` names other ones.
     pub fn named(name: &str) -> Option<Self> {
+        let (name, by) = match name.split_once(':') {
+            Some((name, by)) => (name, Some(by)),
+            None => (name, None),
+        };
         match name {
-            "direct" => Some(Self::Direct),
+            "direct" if by.is_none() => Some(Self::Direct),
             "proxied" => Some(Self::Proxied {
-                by: Proxy::Relay,
+                by: part(&PROXIES, by)?,
                 cores_thousandths: None,
                 log: ProxyLog::Read,
             }),
             "managed" => Some(Self::Managed {
-                by: Entrance::Gateway,
+                by: part(&ENTRANCES, by)?,
             }),
             _ => None,
         }
@@ -89,8 +131,7 @@ impl Architecture {
 
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ScenarioError> {
         const KEY: &str = "architecture";
-        let expected =
-            "one of \"direct\", \"proxied\", \"managed\", or a table with proxied or managed";
+        let expected = "one of \"direct\", \"proxied\", \"managed\", as \"proxied:haproxy\" too, or a table with proxied or managed";
         match fields.value(KEY) {
             None => Ok(Self::Direct),
             Some(table @ Value::Object(_)) => Self::table(fields.inside(KEY, table)?),
@@ -102,22 +143,12 @@ impl Architecture {
     }
 
     fn table(mut fields: Fields) -> Result<Self, ScenarioError> {
-        let proxies = [
-            ("relay", Proxy::Relay),
-            ("haproxy", Proxy::Haproxy),
-            ("stunnel", Proxy::Stunnel),
-            ("nginx", Proxy::Nginx),
-        ];
-        let entrances = [
-            ("gateway", Entrance::Gateway),
-            ("haproxy", Entrance::Haproxy),
-        ];
         let logs = [("read", ProxyLog::Read), ("unread", ProxyLog::Unread)];
-        if let Some(by) = fields.word("managed", &entrances)? {
+        if let Some(by) = fields.word("managed", &ENTRANCES)? {
             fields.end(&["managed"])?;
             return Ok(Self::Managed { by });
         }
-        let Some(by) = fields.word("proxied", &proxies)? else {
+        let Some(by) = fields.word("proxied", &PROXIES)? else {
             return Err(fields.missing("proxied", "a proxy, or managed and an entrance"));
         };
         let proxied = Self::Proxied {

@@ -141,6 +141,26 @@ fn loops_and_architectures_have_their_words() {
             name
         );
     }
+    for (name, label) in [
+        ("direct", "direct"),
+        ("proxied", "proxied:relay"),
+        ("proxied:nginx", "proxied:nginx"),
+        ("managed", "managed:gateway"),
+        ("managed:haproxy", "managed:haproxy"),
+    ] {
+        let architecture = of(&format!("architecture = '{name}'")).architecture;
+        assert_eq!(architecture.label(), label);
+        assert_eq!(Architecture::named(label), Some(architecture));
+    }
+    for none in [
+        "direct:relay",
+        "proxied:gateway",
+        "managed:relay",
+        "proxied:",
+        "",
+    ] {
+        assert_eq!(Architecture::named(none), None, "{none}");
+    }
     assert_eq!(
         of("pattern = 'broadcast-gather'").pattern,
         Pattern::BroadcastGather
