@@ -28,3 +28,4 @@ mod ways_in;
 mod why;
 mod workload;
 mod workload_amqp;
+mod workload_route;

@@ -167,7 +167,10 @@ fn an_interrupt_leaves_no_process_and_no_directory() {
 fn what_cannot_be_run_is_refused_with_what_there_is() {
     for (more, subject) in [
         ("backend = \"kafka\"", "backend"),
-        ("architecture = \"proxied\"", "architecture"),
+        (
+            "backend = \"amqp\"\narchitecture = \"managed\"",
+            "architecture",
+        ),
         ("faults = [\"cut@30% for 1s\"]", "faults"),
     ] {
         let rig = Rig::default();

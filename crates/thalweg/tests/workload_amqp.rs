@@ -259,7 +259,7 @@ fn a_server_that_cannot_be_used_is_named_and_no_password_is_said() {
     let address = server.amqp_endpoints().remove(0);
     let address = address.strip_prefix("tcp://").unwrap();
     refused(&format!("amqp://lab:secret@{address}/"), 1, "403");
-    refused("amqps://lab:secret@host/", 2, "TLS");
+    refused("amqps://lab:secret@host/?verify=verify_none", 2, "options");
     // Nor does the other protocol show one.
     let text = std::fs::read_to_string(rig.path("small.toml")).unwrap();
     std::fs::write(
@@ -390,4 +390,25 @@ fn rabbitmq_is_driven_as_well() {
     a_full_queue(server);
     a_killed_consumer(server);
     a_stopped_member(server);
+    through_proxies(server);
+}
+
+/// What stands between carries AMQP of any server; where one ends TLS, the client speaks it.
+fn through_proxies(server: &[&str]) {
+    let has_haproxy = ["/usr/sbin/haproxy", "/usr/bin/haproxy"];
+    let has_haproxy = has_haproxy.iter().any(|path| Path::new(path).exists());
+    for (architecture, transport) in [("proxied:relay", "amqp"), ("managed:haproxy", "amqps")] {
+        if architecture == "managed:haproxy" && !has_haproxy {
+            eprintln!("skipped: {architecture} needs haproxy, which is not installed");
+            continue;
+        }
+        let rig = Rig::default();
+        scenario(&rig, "work sharing", "messages = 500", USUAL);
+        let args = ["workload", "run", "small.toml", "--json", "out.json"];
+        rig.run(&[&args[..], server, &["--arch", architecture]].concat())
+            .ok();
+        let result = &results(&rig)["runs"][0]["result"];
+        assert_eq!(result["transport"], transport, "{architecture}");
+        assert_eq!(number(result, "/received/distinct"), 500, "{architecture}");
+    }
 }

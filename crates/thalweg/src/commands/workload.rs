@@ -14,14 +14,18 @@ mod backend;
 mod choose;
 mod client;
 mod connect;
+mod cpu;
+mod interrupted;
 mod json_file;
 mod members;
 mod native;
 mod page;
 mod processes;
 mod report;
+mod route;
 mod runner;
 mod streamsim;
+mod tls;
 
 pub use args::WorkloadCommand;
 
@@ -33,11 +37,14 @@ use args::{ConvertArgs, PlanArgs, RunArgs};
 use choose::Chosen;
 use json_file::JsonFile;
 use report::Found;
+use route::Route;
 use runner::Course;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use workload::{Backend, EXPERIMENTS, Observed, Pace, Plan, Run, RunResult, Scenario, Text, Url};
+use workload::{
+    Architecture, Backend, EXPERIMENTS, Observed, Pace, Plan, Run, RunResult, Scenario, Text, Url,
+};
 
 pub fn run(command: WorkloadCommand) -> Result<ExitCode, Failure> {
     match command {
@@ -47,6 +54,7 @@ pub fn run(command: WorkloadCommand) -> Result<ExitCode, Failure> {
         WorkloadCommand::Page(args) => page::run(&args).map(|()| ExitCode::SUCCESS),
         WorkloadCommand::Plan(args) => plan(&args).map(|()| ExitCode::SUCCESS),
         WorkloadCommand::Client(args) => client::run(&args).map(|()| ExitCode::SUCCESS),
+        WorkloadCommand::Launch(args) => Err(route::launch::run(&args)),
     }
 }
 
@@ -182,17 +190,16 @@ struct Own {
 
 impl Own {
     fn start(scenario: &mut Scenario) -> Result<Self, Failure> {
-        if scenario.tls {
-            let what = "the server of --serve has none; give the --url of one that has";
-            return Err(Failure::usage("tls", what));
-        }
         let scratch = tempfile::tempdir().about("a temporary directory")?;
         let cores = Cores::choose(true)?;
         let data = scratch.path().join("data");
         let is_amqp = scenario.backend == Backend::Amqp;
-        let more: &[&str] = match is_amqp {
-            true => &["--amqp", "tcp://127.0.0.1:0", "--amqp-guest"],
-            false => &[],
+        let is_encrypted = scenario.tls || route::wants_tls(scenario.architecture);
+        let more: &[&str] = match (is_amqp, is_encrypted) {
+            (true, false) => &["--amqp", "tcp://127.0.0.1:0", "--amqp-guest"],
+            (true, true) => &["--amqp", "tls://127.0.0.1:0", "--amqp-guest"],
+            (false, false) => &[],
+            (false, true) => &["--listen", "tls://127.0.0.1:0"],
         };
         let server = ServerProcess::start(&data, scratch.path(), Way::Tcp, &cores, more)?;
         let url = match is_amqp {
@@ -205,9 +212,15 @@ impl Own {
                         "does not say where it listens for AMQP",
                     )
                 })?;
-                format!("amqp://guest:guest@{address}/")
+                let authorities = is_encrypted.then(|| data.join("tls/authority.pem"));
+                amqp::url::of_guest(address, authorities)
             }
-            false => scratch.path().join("thalweg.json").display().to_string(),
+            false => {
+                if is_encrypted {
+                    server.offer_only("tls")?;
+                }
+                scratch.path().join("thalweg.json").display().to_string()
+            }
         };
         scenario.url = Some(Url(url));
         Ok(Self { server, scratch })
@@ -263,46 +276,34 @@ fn client_url_scheme() -> &'static str {
 
 fn run_all(args: &RunArgs) -> Result<ExitCode, Failure> {
     let Chosen {
-        mut scenario,
+        scenario,
         table,
+        architectures,
     } = choose::scenario(&args.what)?;
+    if !args.serve && architectures.iter().any(|one| route::makes_server(*one)) {
+        let what = "thalweg gateway makes its server itself: it needs --serve, and no --url";
+        return Err(Failure::usage("architecture", what));
+    }
     let file = args.json.as_deref().map(JsonFile::at).transpose()?;
     let is_interrupted = Arc::new(AtomicBool::new(false));
     let flag = is_interrupted.clone();
     on_interrupt(move || flag.store(true, Ordering::Relaxed))?;
-    let mut own = match args.serve {
-        true => Some(Own::start(&mut scenario)?),
-        false => {
-            running(args, &mut scenario)?;
-            None
-        }
-    };
-    let disruptions = scenario.disruptions.clone();
     let mut all = All {
-        scenario,
+        measured: args.what.measured,
         circumstances: json_file::circumstances(&table),
         file,
         results: Vec::new(),
         found: Vec::new(),
     };
-    let course = Course {
-        idle_seconds: all.scenario.idle_seconds,
-        disruptions: &disruptions,
-        is_interrupted: &is_interrupted,
-        server: own.as_ref().map(|own| own.server.id()),
-    };
-    let done = all.run(args.what.measured, &course);
+    let done = architectures.into_iter().try_for_each(|architecture| {
+        let mut scenario = scenario.clone();
+        scenario.architecture = architecture;
+        all.run_over(args, scenario, &is_interrupted)
+    });
     // What was measured is shown, whatever came after it.
     let told = all.tell();
-    let ended = own.as_mut().map_or(Ok(()), Own::ended);
-    let stopped = own.map_or(Ok(()), Own::stop);
-    if !course.is_interrupted() {
-        // It explains what else went wrong.
-        ended?;
-    }
     done?;
     told?;
-    stopped?;
     match all.found.iter().all(|found| found.findings.is_empty()) {
         true => Ok(ExitCode::SUCCESS),
         false => Ok(Code::Findings.into()),
@@ -311,7 +312,7 @@ fn run_all(args: &RunArgs) -> Result<ExitCode, Failure> {
 
 /// All runs, as far as they were made.
 struct All {
-    scenario: Scenario,
+    measured: Option<f64>,
     circumstances: serde_json::Value,
     file: Option<JsonFile>,
     results: Vec<RunResult>,
@@ -320,13 +321,56 @@ struct All {
 }
 
 impl All {
-    fn run(&mut self, measured: Option<f64>, course: &Course<'_>) -> Result<(), Failure> {
-        for run in self.scenario.runs() {
+    /// All runs over one architecture: its server, if there is to be one, and what stands before it, are there for as
+    /// long.
+    fn run_over(
+        &mut self,
+        args: &RunArgs,
+        mut scenario: Scenario,
+        is_interrupted: &AtomicBool,
+    ) -> Result<(), Failure> {
+        let mut own = match args.serve {
+            true if route::makes_server(scenario.architecture) => None,
+            true => Some(Own::start(&mut scenario)?),
+            false => {
+                running(args, &mut scenario)?;
+                None
+            }
+        };
+        let route = Route::start(&scenario, is_interrupted)?;
+        scenario.url = Some(route.clients().clone());
+        let disruptions = scenario.disruptions.clone();
+        let course = Course {
+            idle_seconds: scenario.idle_seconds,
+            disruptions: &disruptions,
+            is_interrupted,
+            server: own.as_ref().map(|own| own.server.id()).or(route.server()),
+            route: &route,
+        };
+        let done = self.run(&scenario, &course);
+        let is_ended = course.is_interrupted();
+        let between = route.check();
+        let ended = own.as_mut().map_or(Ok(()), Own::ended);
+        let closed = route.stop();
+        let stopped = own.map_or(Ok(()), Own::stop);
+        if !is_ended {
+            // They explain what else went wrong.
+            ended?;
+            between?;
+        }
+        done?;
+        closed?;
+        stopped
+    }
+
+    fn run(&mut self, scenario: &Scenario, course: &Course<'_>) -> Result<(), Failure> {
+        let measured = self.measured;
+        for run in scenario.runs() {
             if course.is_interrupted() {
-                return Err(runner::interrupted());
+                return Err(interrupted::interrupted());
             }
             let number = run_number()?;
-            let plan = plan_of(&self.scenario, run, number, measured)?;
+            let plan = plan_of(scenario, run, number, measured)?;
             let ran = runner::run(&plan, course)?;
             let observed = Observed {
                 number,
@@ -335,7 +379,7 @@ impl All {
                 cpu: ran.cpu,
                 done: ran.done,
             };
-            let result = RunResult::new(&self.scenario, run, &ran.reports, &ran.missing, observed);
+            let result = RunResult::new(scenario, run, &ran.reports, &ran.missing, observed);
             let mut found = report::found(&result);
             let left_behind = ran.left_behind.iter();
             found.findings.extend(
@@ -361,8 +405,12 @@ impl All {
         for (result, found) in self.results.iter().zip(&self.found) {
             for finding in found.notes.iter().chain(&found.findings) {
                 let (producers, consumers) = (result.producers, result.consumers);
+                let over = match result.architecture {
+                    Architecture::Direct => String::new(),
+                    other => format!("{}, ", other.label()),
+                };
                 let which = format!(
-                    "{producers} producers, {consumers} consumers, run {}",
+                    "{over}{producers} producers, {consumers} consumers, run {}",
                     result.repetition + 1
                 );
                 output.line(&format!("{which}: {finding}"))?;

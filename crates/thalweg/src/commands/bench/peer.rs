@@ -228,6 +228,8 @@ pub struct ServerProcess {
     group_file: PathBuf,
     /// What it said when it was ready.
     ready: Value,
+    /// Those of its group file then.
+    endpoints: Vec<String>,
 }
 
 impl ServerProcess {
@@ -263,6 +265,7 @@ impl ServerProcess {
             child,
             group_file,
             ready: Value::Null,
+            endpoints: Vec::new(),
         };
         let mut ready = String::new();
         BufReader::new(stdout)
@@ -274,24 +277,29 @@ impl ServerProcess {
         }
         server.ready = serde_json::from_str(&ready)
             .map_err(|error| Failure::new(Code::Failure, SUBJECT, error))?;
-        server.offer_only(way)?;
+        let group = GroupFile::read(&server.group_file);
+        server.endpoints = group
+            .map_err(|why| Failure::new(Code::Failure, SUBJECT, why))?
+            .endpoints;
+        server.offer_only(way.name())?;
         Ok(server)
     }
 
     /// Host and port at which it listens for AMQP, if it does.
     pub fn amqp_authority(&self) -> Option<&str> {
-        self.ready["amqp"][0].as_str()?.strip_prefix("tcp://")
+        let address = self.ready["amqp"][0].as_str()?;
+        address.split_once("://").map(|(_, authority)| authority)
     }
 
     /// Leaves in the group file what is to be measured: a server of this host
     /// can be reached in several ways.
-    fn offer_only(&self, way: Way) -> Result<(), Failure> {
+    pub fn offer_only(&self, scheme: &str) -> Result<(), Failure> {
         let failed = |why| Failure::new(Code::Failure, SUBJECT, why);
         let mut group = GroupFile::read(&self.group_file).map_err(failed)?;
-        let scheme = format!("{}://", way.name());
-        group
-            .endpoints
-            .retain(|address| address.starts_with(&scheme));
+        let scheme = format!("{scheme}://");
+        let wanted = self.endpoints.iter();
+        let wanted = wanted.filter(|address| address.starts_with(&scheme));
+        group.endpoints = wanted.cloned().collect();
         std::fs::write(&self.group_file, group.to_json()).about(SUBJECT)
     }
 

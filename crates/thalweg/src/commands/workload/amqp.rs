@@ -8,6 +8,7 @@
 //! ```
 
 mod connection;
+mod stream;
 pub mod url;
 
 use super::backend::{Backend, Delivery, Outgoing, Settled, Sink, Source};
@@ -278,7 +279,7 @@ impl Backend for Amqp {
     }
 
     fn transport(&self) -> String {
-        "amqp".to_owned()
+        self.url.scheme().to_owned()
     }
 
     fn source(&self, task: &Task) -> Result<Box<dyn Source>, Failure> {

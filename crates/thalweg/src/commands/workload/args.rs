@@ -1,6 +1,7 @@
 //! What `thalweg workload` takes.
 
 use super::client::ClientArgs;
+use super::route::launch::LaunchArgs;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -22,6 +23,9 @@ pub enum WorkloadCommand {
     /// A process of a run
     #[command(hide = true)]
     Client(ClientArgs),
+    /// A process that becomes what stands between clients and server
+    #[command(hide = true)]
+    Launch(LaunchArgs),
 }
 
 /// What is run.
@@ -54,6 +58,11 @@ pub struct WhatArgs {
     /// scenario's
     #[arg(long, value_name = "NAME")]
     pub backend: Option<String>,
+    /// What stands between clients and server, each a run, in place of the scenario's: direct; proxied, a pair with TLS
+    /// in between, by relay, haproxy, stunnel or nginx; managed, a service behind one entrance, by gateway or haproxy.
+    /// As in direct,proxied:haproxy; proxied and managed alone are Thalweg's own
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub arch: Vec<String>,
     /// How fast producers send: published, enforced or unlimited, in place of the scenario's
     #[arg(long, value_name = "RATE")]
     pub rate: Option<String>,
@@ -95,9 +104,9 @@ pub struct PlanArgs {
 pub struct RunArgs {
     #[command(flatten)]
     pub what: WhatArgs,
-    /// The server: an address, or a file that is a group file or has a thalweg:// URL; with amqp an amqp:// URL, or a
-    /// file that has one in its first line [default: the scenario's url; with amqp also the environment variable
-    /// THALWEG_AMQP_URL]
+    /// The server: an address, or a file that is a group file or has a thalweg:// URL; with amqp an amqp:// or amqps://
+    /// URL, or a file that has one in its first line [default: the scenario's url; with amqp also the environment
+    /// variable THALWEG_AMQP_URL]
     #[arg(long, value_name = "URL", conflicts_with = "serve")]
     pub url: Option<String>,
     /// Start a server of one's own, on a temporary directory, and end it. With amqp it is a Thalweg server that listens

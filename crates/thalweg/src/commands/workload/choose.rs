@@ -2,6 +2,7 @@
 
 use super::args::WhatArgs;
 use super::connect::refused;
+use super::route;
 use super::streamsim;
 use crate::failure::{About, Failure};
 use std::path::Path;
@@ -19,6 +20,8 @@ pub struct Chosen {
     pub scenario: Scenario,
     /// As it stands in the file, with what the command line changes of it.
     pub table: Table,
+    /// Over which it is run, one after the other.
+    pub architectures: Vec<Architecture>,
 }
 
 /// The scenario, checked.
@@ -50,7 +53,35 @@ pub fn scenario(what: &WhatArgs) -> Result<Chosen, Failure> {
     };
     check(&scenario)?;
     check_measured(&scenario, what.measured)?;
-    Ok(Chosen { scenario, table })
+    let architectures = architectures(what, &scenario)?;
+    Ok(Chosen {
+        scenario,
+        table,
+        architectures,
+    })
+}
+
+/// The architectures of the command line, or that of the scenario.
+fn architectures(what: &WhatArgs, scenario: &Scenario) -> Result<Vec<Architecture>, Failure> {
+    let named = what.arch.iter().map(|name| {
+        let found = Architecture::named(name.trim());
+        found.ok_or_else(|| {
+            let what = format!(
+                "{name:?} is none; there are direct, proxied (by relay, haproxy, stunnel or nginx, as in proxied:haproxy) \
+                 and managed (by gateway or haproxy)"
+            );
+            Failure::usage("--arch", what)
+        })
+    });
+    let named: Result<Vec<Architecture>, Failure> = named.collect();
+    let mut all = named?;
+    if all.is_empty() {
+        all.push(scenario.architecture);
+    }
+    for one in &all {
+        route::check(*one, scenario.backend)?;
+    }
+    Ok(all)
 }
 
 /// A measured rate is that of one run, of which the loop is a share.
@@ -82,6 +113,10 @@ fn text(what: &WhatArgs) -> Result<(String, String), Failure> {
             "note: {} is run at --url or --serve, and not at its amqpsUrl",
             scenario.name
         );
+        if scenario.architecture != Architecture::Direct && what.arch.is_empty() {
+            let label = scenario.architecture.label();
+            eprintln!("note: its toolkit is run as {label}; --arch names another one");
+        }
         scenario.backend = Backend::Thalweg;
         scenario.url = None;
         scenario.tls = false;
@@ -140,6 +175,10 @@ fn changes(what: &WhatArgs) -> Result<Table, Failure> {
             changes.insert(key.to_owned(), number(count)?);
         }
     }
+    if let Some(architecture) = what.arch.first() {
+        let name = architecture.trim().to_owned();
+        changes.insert("architecture".to_owned(), Value::String(name));
+    }
     if let Some(backend) = &what.backend {
         changes.insert("backend".to_owned(), Value::String(backend.clone()));
     }
@@ -172,17 +211,8 @@ fn faults(what: &WhatArgs) -> Result<Vec<String>, Failure> {
 /// What scenarios can say and this command cannot do yet.
 fn check(scenario: &Scenario) -> Result<(), Failure> {
     match scenario.backend {
-        Backend::Thalweg => {}
-        Backend::Amqp if scenario.tls => {
-            let what = "this command does not speak TLS with AMQP; a TLS client in between, as stunnel is one, does";
-            return Err(Failure::usage("tls", what));
-        }
-        Backend::Amqp => {}
+        Backend::Thalweg | Backend::Amqp => {}
         other => return Err(refused(other)),
-    }
-    if scenario.architecture != Architecture::Direct {
-        let what = "no proxies are started by this command; there is \"direct\"";
-        return Err(Failure::usage("architecture", what));
     }
     let can_be_done = |one: &Disruption| {
         matches!(one.act, Act::Kill | Act::Stop) && member_of(one.target).is_some()

@@ -10,12 +10,14 @@ use plot::{Bar, Line, Words, short};
 use serde::Deserialize;
 use serde_json::Value;
 use std::path::Path;
-use workload::{FORMAT, Percentiles, RunResult, Spread, Throughput};
+use std::rc::Rc;
+use workload::{Architecture, FORMAT, Percentiles, RunResult, Spread, Throughput};
 
 /// Bytes of a file of results at most.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Files beside each other at most: more have no colours that can be told apart.
-const FILES_MAX: usize = 8;
+/// Files beside each other at most, of which one with several architectures counts for each: more have no colours that
+/// can be told apart.
+const SERIES_MAX: usize = 8;
 
 /// A file of `thalweg workload run --json`.
 #[derive(Deserialize)]
@@ -33,10 +35,18 @@ struct Ran {
     findings: Vec<String>,
 }
 
-/// The results of a file.
+/// The results of a file over one architecture.
 struct Series {
     label: String,
-    document: Document,
+    document: Rc<Document>,
+    architecture: Architecture,
+}
+
+impl Series {
+    fn runs(&self) -> impl Iterator<Item = &Ran> {
+        let runs = self.document.runs.iter();
+        runs.filter(|ran| ran.result.architecture == self.architecture)
+    }
 }
 
 /// What runs have in common that can be compared.
@@ -68,16 +78,21 @@ pub fn word(value: &impl serde::Serialize) -> String {
 
 /// Writes the page.
 pub fn run(args: &PageArgs) -> Result<(), Failure> {
-    if args.results.len() > FILES_MAX {
-        let what = format!("{} files; {FILES_MAX} at most", args.results.len());
+    let mut series = Vec::new();
+    for path in &args.results {
+        series.extend(read(path)?);
+    }
+    if series.len() > SERIES_MAX {
+        let what = format!(
+            "{} files, or architectures of one; {SERIES_MAX} at most",
+            series.len()
+        );
         return Err(Failure::usage("workload page", what));
     }
-    let series: Result<Vec<Series>, Failure> = args.results.iter().map(|path| read(path)).collect();
-    let text = text(&series?);
-    std::fs::write(&args.out, text).about(args.out.display().to_string())
+    std::fs::write(&args.out, text(&series)).about(args.out.display().to_string())
 }
 
-fn read(path: &Path) -> Result<Series, Failure> {
+fn read(path: &Path) -> Result<Vec<Series>, Failure> {
     let name = path.display().to_string();
     let bytes = std::fs::metadata(path).about(&name)?.len();
     if bytes > FILE_BYTES_MAX {
@@ -96,18 +111,35 @@ fn read(path: &Path) -> Result<Series, Failure> {
     if let Some(other) = format.filter(|format| *format != FORMAT) {
         return Err(refuse(format!("format {other} is not known, {FORMAT} is")));
     }
-    let document = serde_json::from_value(value).map_err(|error| refuse(error.to_string()))?;
+    let document: Document =
+        serde_json::from_value(value).map_err(|error| refuse(error.to_string()))?;
     let stem = path.file_stem().unwrap_or(path.as_os_str());
-    Ok(Series {
-        label: stem.to_string_lossy().into_owned(),
-        document,
-    })
+    let stem = stem.to_string_lossy();
+    let mut all: Vec<Architecture> = Vec::new();
+    for ran in &document.runs {
+        if !all.contains(&ran.result.architecture) {
+            all.push(ran.result.architecture);
+        }
+    }
+    if all.is_empty() {
+        all.push(Architecture::Direct);
+    }
+    let document = Rc::new(document);
+    let one = |architecture: &Architecture| Series {
+        label: match all.len() {
+            1 => stem.clone().into_owned(),
+            _ => format!("{stem}, {}", architecture.label()),
+        },
+        document: document.clone(),
+        architecture: *architecture,
+    };
+    Ok(all.iter().map(one).collect())
 }
 
 fn text(series: &[Series]) -> String {
     let mut body = files(series);
     let mut experiments: Vec<Experiment> = Vec::new();
-    for ran in series.iter().flat_map(|one| &one.document.runs) {
+    for ran in series.iter().flat_map(Series::runs) {
         let experiment = Experiment::of(&ran.result);
         if !experiments.contains(&experiment) {
             experiments.push(experiment);
@@ -121,7 +153,7 @@ fn text(series: &[Series]) -> String {
 
 /// What the files are, and by which colour they are known.
 fn files(series: &[Series]) -> String {
-    let mut text = "<p>One colour a file. A bar is the mean of repetitions, the line on it goes from the least to the \
+    let mut text = "<p>One colour a file, and architecture. A bar is the mean of repetitions, the line on it goes from the least to the \
                     most of them.</p>\n<ul>\n"
         .to_owned();
     for (index, one) in series.iter().enumerate() {
@@ -160,8 +192,8 @@ fn runs_of<'a>(
     series: &'a [Series],
 ) -> impl Iterator<Item = (usize, &'a Ran)> {
     series.iter().enumerate().flat_map(move |(index, one)| {
-        let runs = one.document.runs.iter();
-        runs.filter(move |ran| Experiment::of(&ran.result) == *experiment)
+        one.runs()
+            .filter(move |ran| Experiment::of(&ran.result) == *experiment)
             .map(move |ran| (index, ran))
     })
 }
@@ -288,7 +320,7 @@ const HEADER: [&str; 20] = [
     "out of order",
     "damaged",
     "unanswered",
-    "CPU s/GB server, clients",
+    "CPU s/GB server, proxies, clients",
     "found",
 ];
 
@@ -317,7 +349,7 @@ fn row(label: &str, ran: &Ran) -> Vec<Cell> {
         number(result.producers),
         number(result.consumers),
         number(result.repetition + 1),
-        Cell::text(&format!("{} {}", word(&result.backend), result.transport)),
+        Cell::text(&over(result)),
         number(counts.distinct),
         rate(wall.map(|wall| wall.messages_per_second)),
         rate(wall.map(|wall| wall.bytes_per_second / 1e6)),
@@ -331,9 +363,21 @@ fn row(label: &str, ran: &Ran) -> Vec<Cell> {
         Cell::fault(counts.out_of_order),
         Cell::fault(counts.damaged),
         Cell::fault(result.unanswered),
-        Cell::number(cpu.map(|cpu| format!("{}, {}", seconds(cpu.server), seconds(cpu.clients)))),
+        Cell::number(cpu.map(|cpu| {
+            let parts = [cpu.server, cpu.proxies, cpu.clients];
+            parts.map(seconds).join(", ")
+        })),
         Cell::text(&ran.findings.join("; ")),
     ]
+}
+
+/// Over what messages went: backend, transport, and what stood between.
+fn over(result: &RunResult) -> String {
+    let between = match result.architecture {
+        Architecture::Direct => String::new(),
+        other => format!(", {}", other.label()),
+    };
+    format!("{} {}{between}", word(&result.backend), result.transport)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::output::table;
 use serde_json::{Value, json};
-use workload::{Done, RunResult, Summary, Throughput};
+use workload::{Architecture, Done, RunResult, Summary, Throughput};
 
 /// What a run has shown, in a sentence each.
 #[derive(Debug, Default)]
@@ -126,9 +126,11 @@ pub fn json(results: &[RunResult], found: &[Found]) -> Value {
     let summaries: Vec<Value> = same(results)
         .map(|runs| {
             json!({
+                "architecture": runs[0].architecture.label(),
                 "producers": runs[0].producers,
                 "consumers": runs[0].consumers,
                 "summary": Summary::of(runs),
+                "overhead": overhead(runs, results),
             })
         })
         .collect();
@@ -137,11 +139,32 @@ pub fn json(results: &[RunResult], found: &[Found]) -> Value {
 
 /// Repetitions of a run stand together.
 fn same(results: &[RunResult]) -> impl Iterator<Item = &[RunResult]> {
-    results.chunk_by(|one, next| (one.producers, one.consumers) == (next.producers, next.consumers))
+    let key = |one: &RunResult| (one.architecture, one.producers, one.consumers);
+    results.chunk_by(move |one, next| key(one) == key(next))
+}
+
+/// How many times slower these runs are than direct ones with as many members, if there are such.
+fn overhead(runs: &[RunResult], results: &[RunResult]) -> Option<f64> {
+    let first = &runs[0];
+    if first.architecture == Architecture::Direct {
+        return None;
+    }
+    let is_direct = |one: &RunResult| {
+        one.architecture == Architecture::Direct
+            && (one.producers, one.consumers) == (first.producers, first.consumers)
+    };
+    let direct = same(results).find(|runs| is_direct(&runs[0]))?;
+    Summary::of(runs).overhead(&Summary::of(direct))
 }
 
 /// A line for each run.
 pub fn text(results: &[RunResult], found: &[Found]) -> String {
+    let is_direct = |one: &RunResult| one.architecture == Architecture::Direct;
+    let has_others = !results.iter().all(is_direct);
+    let between: &[&str] = match has_others {
+        true => &["architecture", "overhead"],
+        false => &[],
+    };
     let header = [
         "producers",
         "consumers",
@@ -155,12 +178,22 @@ pub fn text(results: &[RunResult], found: &[Found]) -> String {
         "max ms",
         "found",
     ];
+    let of_all = same(results).flat_map(|runs| runs.iter().map(|_| overhead(runs, results)));
     let rows: Vec<Vec<String>> = results
         .iter()
         .zip(found)
-        .map(|(result, found)| row(result, found.findings.len()))
+        .zip(of_all)
+        .map(|((result, found), overhead)| {
+            let overhead = overhead.map_or("-".to_owned(), |times| format!("{times:.2}"));
+            let mut row = match has_others {
+                true => vec![result.architecture.label(), overhead],
+                false => Vec::new(),
+            };
+            row.extend(self::row(result, found.findings.len()));
+            row
+        })
         .collect();
-    table(&header, &rows)
+    table(&[between, &header].concat(), &rows)
 }
 
 fn row(result: &RunResult, findings: usize) -> Vec<String> {

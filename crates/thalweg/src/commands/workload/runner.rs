@@ -2,7 +2,10 @@
 
 use super::client::now_ns;
 use super::connect::connect;
+use super::cpu::seconds_of;
+use super::interrupted::interrupted;
 use super::processes::{Heard, Processes};
+use super::route::Route;
 use crate::failure::{Code, Failure};
 use crate::progress::{Beside, Progress};
 use rustix::process::Signal;
@@ -11,8 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use workload::{
-    Absent, Act, Barrier, Cpu, Disruption, Done, Ending, FromProcess, Input, Journal, Member,
-    Output, Plan, Report, ToProcess, member_of,
+    Absent, Act, Barrier, Common, Cpu, Disruption, Done, Ending, FromProcess, Input, Journal,
+    Member, Output, Plan, Report, ToProcess, member_of,
 };
 
 /// How often time passes for the barrier.
@@ -28,6 +31,8 @@ pub struct Course<'a> {
     pub is_interrupted: &'a AtomicBool,
     /// The process of the server, if it is this command's own: it goes with all that it has when a run fails.
     pub server: Option<u32>,
+    /// What stands between clients and server.
+    pub route: &'a Route,
 }
 
 /// How long the place of a member of a queue is kept that is gone, and its leases with it, with time to deliver again.
@@ -75,12 +80,21 @@ pub fn run(plan: &Plan, course: &Course<'_>) -> Result<Ran, Failure> {
     let common = &first.expect("a run has members").common;
     let backend = connect(common)?;
     let transport = backend.transport();
-    if common.tls && transport != "tls" {
+    if common.tls && !["tls", "amqps"].contains(&&*transport) {
         let what = format!(
-            "the server was reached by {transport}://; tls = \"yes\" needs a tls:// address"
+            "the server was reached by {transport}://; tls = \"yes\" needs a tls:// or an amqps:// address"
         );
         return Err(Failure::usage("url", what));
     }
+    // A proxy that has died does not keep the command from what is to be removed.
+    let past_proxies = Common {
+        url: Some(course.route.control().clone()),
+        ..common.clone()
+    };
+    let backend = match past_proxies.url == common.url {
+        true => backend,
+        false => connect(&past_proxies)?,
+    };
     let ran = backend
         .prepare()
         .and_then(|()| Running::new(plan, course).run());
@@ -114,21 +128,6 @@ struct Reported {
     done: Vec<Done>,
 }
 
-/// Of `/proc/PID/stat` in a second: Linux has the same on every machine that this is built for.
-const TICKS: f64 = 100.0;
-
-/// CPU seconds of a process so far, threads that have ended among them.
-fn cpu_seconds(process: u32) -> Option<f64> {
-    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name of a program, which may have anything in it, ends with the last parenthesis. Times are the 14th and
-    // 15th field, this is the 3rd.
-    let (_, rest) = text.rsplit_once(')')?;
-    let mut times = rest.split_whitespace().skip(11);
-    let user: u64 = times.next()?.parse().ok()?;
-    let system: u64 = times.next()?.parse().ok()?;
-    Some((user + system) as f64 / TICKS)
-}
-
 /// What was used of processors.
 #[derive(Default)]
 struct Used {
@@ -136,6 +135,8 @@ struct Used {
     clients_ns: BTreeMap<usize, u64>,
     server_before: Option<f64>,
     server_after: Option<f64>,
+    proxies_before: Option<f64>,
+    proxies_after: Option<f64>,
 }
 
 struct Running<'a> {
@@ -199,7 +200,10 @@ impl<'a> Running<'a> {
             self.go_on()?;
             outputs = match self.heard.recv_timeout(TICK) {
                 Ok(heard) => self.hear(heard),
-                Err(RecvTimeoutError::Timeout) => self.take(Input::Tick),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.course.route.check()?;
+                    self.take(Input::Tick)
+                }
                 Err(RecvTimeoutError::Disconnected) => unreachable!("the runner has a sender"),
             };
         }
@@ -298,12 +302,14 @@ impl<'a> Running<'a> {
             Output::StartProducers => self.start(|member| matches!(member, Member::Producer(_)))?,
             Output::Go => {
                 self.used.server_before = self.server_seconds();
+                self.used.proxies_before = self.course.route.cpu_seconds();
                 self.went = Instant::now();
                 self.processes.say_to_all(&ToProcess::Go(now_ns()));
             }
             Output::StopProducers => self.processes.say_to_all(&ToProcess::StopProducers),
             Output::Finish => {
                 self.used.server_after = self.server_seconds();
+                self.used.proxies_after = self.course.route.cpu_seconds();
                 self.processes.say_to_all(&ToProcess::Finish);
             }
             Output::Disrupt(disruption) => self.disrupt(&disruption)?,
@@ -348,7 +354,7 @@ impl<'a> Running<'a> {
 
     /// What the server has used of processors so far, if it is known.
     fn server_seconds(&self) -> Option<f64> {
-        cpu_seconds(self.course.server?)
+        seconds_of(self.course.server?)
     }
 
     /// CPU seconds from go to the end.
@@ -356,12 +362,12 @@ impl<'a> Running<'a> {
         let used = &self.used;
         let clients = used.clients_ns.values().sum::<u64>() as f64 / 1e9;
         let has_all = used.clients_ns.len() == self.plan.assignments.len();
+        let between = |before: Option<f64>, after: Option<f64>| {
+            before.zip(after).map(|(before, after)| after - before)
+        };
         Cpu {
-            server: used
-                .server_before
-                .zip(used.server_after)
-                .map(|(before, after)| after - before),
-            proxies: None,
+            server: between(used.server_before, used.server_after),
+            proxies: between(used.proxies_before, used.proxies_after),
             clients: has_all.then_some(clients),
         }
     }
@@ -402,9 +408,4 @@ impl<'a> Running<'a> {
             }
         }
     }
-}
-
-/// The user wanted an end.
-pub fn interrupted() -> Failure {
-    Failure::new(Code::Failure, "the run", "was ended by a signal")
 }

@@ -10,6 +10,7 @@
 //! not sent more than sockets hold, and times of messages are those at which they are handled. There are no heartbeats,
 //! so that a member which is stopped on purpose is not taken for dead.
 
+use super::stream::{Received, Stream, is_nothing_yet};
 use super::url::AmqpUrl;
 use crate::failure::{Code, Failure};
 use ::amqp::{
@@ -17,9 +18,8 @@ use ::amqp::{
     ShortString, Table, Value, basic, channel, connection_methods,
 };
 use bytes::{Bytes, BytesMut};
-use rustix::net::{RecvFlags, recv};
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 use workload::MESSAGE_BYTES_MAX;
@@ -32,8 +32,6 @@ const REQUEST: Duration = Duration::from_secs(30);
 const WRITE: Duration = Duration::from_secs(60);
 /// How often it is looked for what has come while the server takes nothing.
 const LOOK: Duration = Duration::from_millis(5);
-/// Bytes that are read at once.
-const READ_BYTES: usize = 256 << 10;
 /// Bytes that have come and are not looked at, above which nothing more is read while something is written.
 const UNREAD_BYTES_MAX: usize = 64 << 20;
 /// The largest frames that are taken; a server that has no limit gets this one.
@@ -94,13 +92,10 @@ pub struct Route {
 /// The connection.
 #[derive(Debug)]
 pub struct Connection {
-    socket: TcpStream,
+    stream: Stream,
     /// Without a password.
     name: String,
     frame_max: u32,
-    scratch: Box<[u8]>,
-    /// The timeout of reading that the socket has.
-    wait: Option<Duration>,
     input: BytesMut,
     partial: Option<Partial>,
     /// What came while an answer was waited for.
@@ -129,11 +124,9 @@ impl Connection {
         };
         set().map_err(|error| Failure::new(Code::Failure, &name, error))?;
         let mut connection = Self {
-            socket,
+            stream: Stream::open(socket, url, until)?,
             name,
             frame_max: FIRST_FRAME_MAX,
-            scratch: vec![0; READ_BYTES].into(),
-            wait: None,
             input: BytesMut::new(),
             partial: None,
             events: VecDeque::new(),
@@ -478,31 +471,15 @@ impl Connection {
 
     /// Reads what is there; waits this long if nothing is. Returns whether something has come.
     fn fill(&mut self, wait: Duration) -> Result<bool, Failure> {
-        let flags = match wait.is_zero() {
-            true => RecvFlags::DONTWAIT,
-            false => {
-                // What is shorter is none for the socket.
-                let wait = wait.max(Duration::from_micros(1));
-                if self.wait != Some(wait) {
-                    let set = self.socket.set_read_timeout(Some(wait));
-                    set.map_err(|error| self.lost(&error))?;
-                    self.wait = Some(wait);
-                }
-                RecvFlags::empty()
-            }
-        };
-        match recv(&self.socket, &mut *self.scratch, flags).map_err(io::Error::from) {
-            Ok((0, _)) => {
+        match self.stream.receive(wait, &mut self.input) {
+            Ok(Received::End) => {
                 self.is_open = false;
                 let what = "the server has closed the connection without a word; is this its address for AMQP 0-9-1, \
                             and may this user come in?";
                 Err(Failure::new(Code::Failure, &self.name, what))
             }
-            Ok((bytes, _)) => {
-                self.input.extend_from_slice(&self.scratch[..bytes]);
-                Ok(true)
-            }
-            Err(error) if is_nothing_yet(&error) => Ok(false),
+            Ok(Received::Something) => Ok(true),
+            Ok(Received::Nothing) => Ok(false),
             Err(error) => Err(self.lost(&error)),
         }
     }
@@ -511,12 +488,9 @@ impl Connection {
     fn write(&mut self, mut parts: &mut [IoSlice<'_>]) -> Result<(), Failure> {
         IoSlice::advance_slices(&mut parts, 0);
         let mut since = None;
-        while !parts.is_empty() {
-            match self.socket.write_vectored(parts) {
-                Ok(written) => {
-                    IoSlice::advance_slices(&mut parts, written);
-                    since = None;
-                }
+        while !parts.is_empty() || self.stream.has_unsent() {
+            match self.stream.send(&mut parts) {
+                Ok(()) => since = None,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if is_nothing_yet(&error) => {
                     let now = Instant::now();
@@ -588,7 +562,7 @@ impl Drop for Connection {
             let mut bytes = BytesMut::new();
             let (channel, method) = (0, goodbye().into());
             Frame::Method { channel, method }.encode(&mut bytes);
-            let _ = self.socket.write(&bytes);
+            self.stream.say_goodbye(&bytes);
         }
     }
 }
@@ -611,13 +585,6 @@ pub fn short(text: &str) -> ShortString {
 fn body_head(channel: u16, bytes: u32) -> [u8; 7] {
     let ([c0, c1], [b0, b1, b2, b3]) = (channel.to_be_bytes(), bytes.to_be_bytes());
     [::amqp::FrameKind::Body as u8, c0, c1, b0, b1, b2, b3]
-}
-
-fn is_nothing_yet(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
-    )
 }
 
 /// Connects to the first address of a host that answers.

@@ -1,9 +1,10 @@
-//! `amqp://USER:PASSWORD@HOST:PORT/VIRTUAL-HOST`: where a server is, and who one is there.
+//! `amqp://USER:PASSWORD@HOST:PORT/VIRTUAL-HOST`: where a server is, and who one is there. `amqps://` is the same over
+//! TLS, with RabbitMQ's own options: `?cacertfile=FILE&server_name_indication=HOST`.
 
 use crate::failure::{About, Failure};
 use std::fmt;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The variable that has it, where no option and no scenario does.
 pub const VARIABLE: &str = "THALWEG_AMQP_URL";
@@ -16,8 +17,21 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 /// Who one is if the URL does not say it, and the password that everybody knows.
 const GUEST: &str = "guest";
 
-const FORM: &str =
-    "it is amqp://USER:PASSWORD@HOST:PORT/VIRTUAL-HOST, in which %XX stands for a byte";
+/// The ports of a URL that names none.
+const PORT: u16 = 5672;
+const ENCRYPTED_PORT: u16 = 5671;
+
+const FORM: &str = "it is amqp://USER:PASSWORD@HOST:PORT/VIRTUAL-HOST, in which %XX stands for a byte, or amqps:// with \
+                    ?cacertfile=FILE&server_name_indication=HOST where they are needed";
+
+/// How a connection is encrypted.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Encryption {
+    /// The file of the authorities that are trusted, if it is none of the system's.
+    pub authorities: Option<PathBuf>,
+    /// The name that is asked for, and that the certificate is to have, if it is not the host's.
+    pub name: Option<String>,
+}
 
 /// A URL, taken apart.
 #[derive(Clone, PartialEq, Eq)]
@@ -27,15 +41,14 @@ pub struct AmqpUrl {
     pub user: String,
     pub password: String,
     pub virtual_host: String,
+    /// Of `amqps://`.
+    pub encryption: Option<Encryption>,
 }
 
 /// Without who one is.
 impl fmt::Display for AmqpUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "{SCHEME}[{}]:{}", self.host, self.port),
-            false => write!(f, "{SCHEME}{}:{}", self.host, self.port),
-        }
+        write!(f, "{}://{}", self.scheme(), self.authority())
     }
 }
 
@@ -49,19 +62,25 @@ impl fmt::Debug for AmqpUrl {
 impl AmqpUrl {
     /// Takes it apart. An error has no part of the text: there may be a password in it.
     pub fn parse(text: &str) -> Result<Self, String> {
-        if text.starts_with(ENCRYPTED) {
-            return Err(
-                "this command does not speak TLS with AMQP: give the amqp:// address of a TLS client, as stunnel is one"
-                    .to_owned(),
-            );
-        }
         let refuse = |why: &str| Err(format!("the URL of AMQP {why}; {FORM}"));
-        let Some(rest) = text.strip_prefix(SCHEME) else {
-            return refuse("does not begin with amqp://");
+        let (rest, is_encrypted) = match (text.strip_prefix(SCHEME), text.strip_prefix(ENCRYPTED)) {
+            (Some(rest), _) => (rest, false),
+            (None, Some(rest)) => (rest, true),
+            (None, None) => return refuse("does not begin with amqp:// or amqps://"),
         };
-        if rest.contains(['?', '#']) {
-            return refuse("has options, and none is known");
+        let (rest, options) = match rest.split_once('?') {
+            Some((rest, options)) => (rest, Some(options)),
+            None => (rest, None),
+        };
+        if rest.contains('#')
+            || options.is_some_and(|options| !is_encrypted || options.contains('#'))
+        {
+            return refuse("has options, and those of amqps:// alone are known");
         }
+        let encryption = match Encryption::parse(options.unwrap_or_default()) {
+            Some(encryption) => is_encrypted.then_some(encryption),
+            None => return refuse("has options that are not known, or twice"),
+        };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (credentials, place) = match authority.rsplit_once('@') {
             Some((credentials, place)) => (Some(credentials), place),
@@ -79,7 +98,11 @@ impl AmqpUrl {
         if host.is_empty() || !host.chars().all(is_clean) {
             return refuse("names no host");
         }
-        let Ok(port) = port.map_or(Ok(5672), str::parse::<u16>) else {
+        let usual = match is_encrypted {
+            true => ENCRYPTED_PORT,
+            false => PORT,
+        };
+        let Ok(port) = port.map_or(Ok(usual), str::parse::<u16>) else {
             return refuse("has a port that is none");
         };
         let decoded = credentials.map(|credentials| {
@@ -104,13 +127,88 @@ impl AmqpUrl {
                 true => "/".to_owned(),
                 false => path,
             },
+            encryption,
         })
+    }
+
+    /// As text, with all that is in it.
+    pub fn to_text(&self) -> String {
+        let [user, password, path] =
+            [&self.user, &self.password, &self.virtual_host].map(|part| encode(part));
+        let options = self.encryption.as_ref().map(Encryption::options);
+        format!(
+            "{}://{user}:{password}@{}/{path}{}",
+            self.scheme(),
+            self.authority(),
+            options.unwrap_or_default()
+        )
+    }
+
+    /// `amqp` or `amqps`.
+    pub fn scheme(&self) -> &'static str {
+        match self.encryption {
+            Some(_) => "amqps",
+            None => "amqp",
+        }
+    }
+
+    /// Host and port.
+    pub fn authority(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
     }
 
     /// Whether others may see it.
     fn is_secret(&self) -> bool {
         self.password != GUEST && !self.password.is_empty()
     }
+}
+
+impl Encryption {
+    /// Of what stands behind the `?`. None if there is anything that is not known.
+    fn parse(options: &str) -> Option<Self> {
+        let mut found = Self::default();
+        for option in options.split('&').filter(|option| !option.is_empty()) {
+            let (key, value) = option.split_once('=')?;
+            let value = decode(value).filter(|value| !value.is_empty())?;
+            let is_new = match key {
+                "cacertfile" => found.authorities.replace(value.into()).is_none(),
+                "server_name_indication" => found.name.replace(value).is_none(),
+                _ => false,
+            };
+            if !is_new {
+                return None;
+            }
+        }
+        Some(found)
+    }
+
+    fn options(&self) -> String {
+        let authorities = self.authorities.as_ref();
+        let authorities =
+            authorities.map(|path| format!("cacertfile={}", encode(&path.to_string_lossy())));
+        let name = self.name.as_ref();
+        let name = name.map(|name| format!("server_name_indication={}", encode(name)));
+        let options: Vec<String> = [authorities, name].into_iter().flatten().collect();
+        match options.is_empty() {
+            true => String::new(),
+            false => format!("?{}", options.join("&")),
+        }
+    }
+}
+
+/// `%XX` for bytes that have a meaning in URLs, or may have.
+fn encode(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            true => encoded.push(byte.into()),
+            false => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
 }
 
 /// Bytes for `%XX`.
@@ -125,6 +223,19 @@ fn decode(text: &str) -> Option<String> {
         });
     }
     String::from_utf8(bytes).ok()
+}
+
+/// The URL of the user guest at a server of this host, whose certificate is for `localhost` if it speaks TLS.
+pub fn of_guest(address: &str, authorities: Option<PathBuf>) -> String {
+    let encryption = authorities.map(|path| Encryption {
+        authorities: Some(path),
+        name: Some("localhost".to_owned()),
+    });
+    let (scheme, options) = match encryption {
+        None => (SCHEME, String::new()),
+        Some(encryption) => (ENCRYPTED, encryption.options()),
+    };
+    format!("{scheme}{GUEST}:{GUEST}@{address}/{options}")
 }
 
 /// The server of a run: that of the option, of the scenario, or of the environment. Each is a URL, or a file with one.
@@ -206,6 +317,25 @@ mod tests {
     }
 
     #[test]
+    fn a_url_of_tls_says_whom_to_trust_and_is_the_same_as_text() {
+        let url = AmqpUrl::parse("amqps://host.org").unwrap();
+        assert_eq!((url.port, url.scheme()), (5671, "amqps"));
+        assert_eq!(url.encryption, Some(Encryption::default()));
+        let text = "amqps://lab:p%40ss@[::1]:7/a%2Fb?cacertfile=%2Fetc%2Flab%20ca.pem&server_name_indication=host.org";
+        let url = AmqpUrl::parse(text).unwrap();
+        let encryption = url.encryption.as_ref().unwrap();
+        assert_eq!(
+            encryption.authorities.as_deref(),
+            Some(Path::new("/etc/lab ca.pem"))
+        );
+        assert_eq!(encryption.name.as_deref(), Some("host.org"));
+        assert_eq!(url.to_text(), text);
+        assert_eq!(url.to_string(), "amqps://[::1]:7");
+        let plain = AmqpUrl::parse("amqp://host").unwrap().to_text();
+        assert_eq!(plain, "amqp://guest:guest@host:5672/%2F");
+    }
+
+    #[test]
     fn what_is_none_is_refused_and_no_password_is_said() {
         for (text, says) in [
             ("http://u:secret@host", "does not begin with amqp://"),
@@ -215,7 +345,18 @@ mod tests {
             ("amqp://u:secret%zz@host", "two hexadecimal digits"),
             ("amqp://u:secret%ff@host", "two hexadecimal digits"),
             ("amqp://u:secret@[::1", "no end of its address"),
-            ("amqps://u:secret@host", "does not speak TLS"),
+            (
+                "amqps://u:secret@host?verify=verify_none",
+                "options that are not known",
+            ),
+            (
+                "amqps://u:secret@host?cacertfile=a&cacertfile=b",
+                "or twice",
+            ),
+            (
+                "amqps://u:secret@host?cacertfile=",
+                "options that are not known",
+            ),
         ] {
             let why = AmqpUrl::parse(text).unwrap_err();
             assert!(why.contains(says), "{text}: {why}");
