@@ -28,4 +28,5 @@ mod ways_in;
 mod why;
 mod workload;
 mod workload_amqp;
+mod workload_faults;
 mod workload_route;

@@ -171,7 +171,9 @@ fn what_cannot_be_run_is_refused_with_what_there_is() {
             "backend = \"amqp\"\narchitecture = \"managed\"",
             "architecture",
         ),
-        ("faults = [\"cut@30% for 1s\"]", "faults"),
+        ("faults = [\"kill server@30%\"]", "faults"),
+        ("faults = [\"expire token@30%\"]", "faults"),
+        ("faults = [\"expire token@100ms\"]", "faults"),
     ] {
         let rig = Rig::default();
         let file = scenario(&rig, "work sharing", &format!("messages = 100\n{more}"));
@@ -506,14 +508,23 @@ fn faults_of_the_command_line_are_read_as_those_of_a_file() {
             "--stop: \"consumer@30%\" does not say for how long",
         ),
         (
-            ["--stop", "server@30%:2s"],
-            "faults: \"stop server@30% for 2000ms\" cannot be done",
+            ["--kill", "server@30%"],
+            "faults: \"kill server@30%\" cannot be done",
         ),
+        (["--slow", "server@30%:2s"], "--slow: "),
+        (["--cut", "30%"], "--cut: \"30%\" does not say for how long"),
+        (["--expire-token", "2s:0s"], "--expire-token: "),
         (["--pack", "2"], "pack: "),
     ] {
         let ran = rig.run(&[&["workload", "plan", &file], &args[..]].concat());
         let ran = ran.exits(2);
         assert!(ran.stderr.contains(says), "{}", ran.stderr);
+    }
+    // What only a server of its own can have.
+    let args = ["workload", "run", &file, "--url", "tcp://127.0.0.1:1"];
+    for fault in [["--stop", "server@30%:2s"], ["--expire-token", "2s"]] {
+        let ran = rig.run(&[&args[..], &fault].concat()).exits(2);
+        assert!(ran.stderr.contains("needs --serve"), "{}", ran.stderr);
     }
     // A fault that comes too late was not done, and that is said.
     let ran = rig.run(&[&RUN[..], &[&file]].concat()).exits(3);

@@ -15,7 +15,7 @@ pub enum Act {
     Slow,
     /// Nothing passes between clients and server, for some time.
     Cut,
-    /// The token that clients have is good no more.
+    /// The token that clients have is good no more, until there is another one, if one comes.
     ExpireToken,
 }
 
@@ -46,7 +46,8 @@ pub enum Moment {
 /// One thing that is done to a run.
 ///
 /// As text: `ACT WHOM@WHEN`, with `for TIME` behind it where it ends: `kill consumer@30%`, `stop producer 3@50% for
-/// 5s`, `slow consumer@10% for 10s`, `cut@40% for 5s`, `expire token@2s`.
+/// 5s`, `slow consumer@10% for 10s`, `cut@40% for 5s`, `expire token@2s`. A token that expires may have an end of that:
+/// `expire token@2s for 3s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Disruption {
@@ -59,6 +60,9 @@ pub struct Disruption {
     /// For how many milliseconds. 0 for what has no end.
     pub lasting_ms: u64,
 }
+
+/// How long a member that is slow waits before each message, in milliseconds.
+pub const SLOW_PAUSE_MS: u64 = 20;
 
 /// The longest time that a disruption may wait or last: an hour.
 const LASTING_MS_MAX: u64 = 3_600_000;
@@ -102,8 +106,13 @@ fn parse(text: &str) -> Option<Disruption> {
         ("slow", whom) => (Act::Slow, target(whom).filter(is_member)?),
         _ => return None,
     };
-    let has_end = matches!(act, Act::Stop | Act::Slow | Act::Cut);
-    if has_end != lasting.is_some() {
+    let is_right = match act {
+        Act::Stop | Act::Slow | Act::Cut => lasting.is_some(),
+        Act::Kill => lasting.is_none(),
+        // A new token that comes at once is no end of anything.
+        Act::ExpireToken => lasting != Some(0),
+    };
+    if !is_right {
         return None;
     }
     Some(Disruption {
@@ -170,9 +179,9 @@ impl fmt::Display for Disruption {
             Moment::Percent(percent) => write!(f, "@{percent}%")?,
             Moment::After(milliseconds) => write!(f, "@{milliseconds}ms")?,
         }
-        match self.act {
-            Act::Kill | Act::ExpireToken => Ok(()),
-            Act::Stop | Act::Slow | Act::Cut => write!(f, " for {}ms", self.lasting_ms),
+        match (self.act, self.lasting_ms) {
+            (Act::Kill, _) | (Act::ExpireToken, 0) => Ok(()),
+            (Act::Stop | Act::Slow | Act::Cut | Act::ExpireToken, ms) => write!(f, " for {ms}ms"),
         }
     }
 }
@@ -207,6 +216,7 @@ mod tests {
             ("slow consumer 1@0% for 20ms", "slow consumer 1@0% for 20ms"),
             ("cut@40% for 5s", "cut@40% for 5000ms"),
             ("expire token@250ms", "expire token@250ms"),
+            ("expire token@2s for 3s", "expire token@2000ms for 3000ms"),
         ] {
             let disruption: Disruption = text.parse().unwrap();
             assert_eq!(disruption.to_string(), full);
@@ -231,6 +241,8 @@ mod tests {
             "cut line@40% for 5s",
             "cut@40% for 5",
             "cut@40% for 2h",
+            "expire token@2s for 0s",
+            "expire tokens@2s",
             "cut@1% for 99999999999999999999s",
         ] {
             assert!(text.parse::<Disruption>().is_err(), "{text}");

@@ -42,7 +42,7 @@ mod written;
 pub use account::{ATTEMPTS_MAX, Account, Counts, INTERVALS_MAX, SentBy, Taken};
 pub use architecture::{Architecture, Entrance, Proxy, ProxyLog};
 pub use barrier::{Absent, Barrier, Ending, Input, Output, QUIET_MS, READY_MS_MAX, REPORTS_MS_MAX};
-pub use disruption::{Act, Disruption, Moment, Target};
+pub use disruption::{Act, Disruption, Moment, SLOW_PAUSE_MS, Target};
 pub use document::{ScenarioError, Text};
 pub use experiments::{EXPERIMENTS, Experiment};
 pub use intervals::{Inserted, Intervals};

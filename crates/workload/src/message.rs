@@ -72,6 +72,13 @@ pub enum FromProcess {
         /// What.
         did: Did,
     },
+    /// The backend has refused a message of a producer, for the first time.
+    Refused {
+        /// Whose.
+        member: Member,
+        /// Why, as the backend says it.
+        why: String,
+    },
     /// What the process has used of processors since go, user and system, in nanoseconds: before any report.
     Used(u64),
     /// A member's figures.

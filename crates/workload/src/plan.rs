@@ -7,6 +7,7 @@ use crate::scenario::{Amount, Backend, Run, Scenario, Url};
 use crate::settings::{Confirms, Settings, queue_of};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::path::PathBuf;
 
 /// A producer or a consumer, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -81,6 +82,8 @@ pub struct Common {
     pub backend: Backend,
     /// Where it is.
     pub url: Option<Url>,
+    /// A file with the token of members, which may be replaced while they run. Without it the URL says who they are.
+    pub credential: Option<PathBuf>,
     /// Whether connections are encrypted.
     pub tls: bool,
     /// Who gets which message.
@@ -154,6 +157,7 @@ impl Plan {
             run: number,
             backend: scenario.backend,
             url: scenario.url.clone(),
+            credential: None,
             tls: scenario.tls,
             pattern: scenario.pattern,
             message_bytes: scenario.shape.message_bytes,

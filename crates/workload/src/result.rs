@@ -40,6 +40,8 @@ pub struct Observed {
     pub cpu: Option<Cpu>,
     /// What was done on purpose.
     pub done: Vec<Done>,
+    /// Whose messages were refused, and why: the first of each producer.
+    pub refusals: Vec<(Member, String)>,
 }
 
 /// What was done to a run on purpose.
@@ -105,6 +107,9 @@ pub struct RunResult {
     pub done: Vec<Done>,
     /// Who did not last until the end, and why. Of those who could still report, the figures until then count.
     pub missing: Vec<String>,
+    /// Whose messages the backend has refused, and what it said of the first.
+    #[serde(default)]
+    pub refusals: Vec<String>,
     /// Messages sent, each once.
     pub sent: u64,
     /// Messages that the backend has taken.
@@ -203,6 +208,11 @@ impl RunResult {
             missing: missing
                 .iter()
                 .map(|one| format!("{}: {}", one.member, one.why))
+                .collect(),
+            refusals: observed
+                .refusals
+                .iter()
+                .map(|(member, why)| format!("{member}: {why}"))
                 .collect(),
             sent,
             confirmed: producers

@@ -80,6 +80,7 @@ fn the_result_is_what_it_was() {
             after_ms: 80,
             received: 77,
         }],
+        refusals: vec![(Member::Producer(1), "the topic is full".to_owned())],
     };
     let result = RunResult::new(
         &scenario,

@@ -75,6 +75,26 @@ fn new(args: &NewArgs) -> Result<(), Failure> {
     args.destination.put(&token)
 }
 
+/// The text of a token of the default project that lets its holder do all that members may, for so long from now on, on
+/// the server of this data directory.
+pub fn of_member(directory: &Path, lasts: Duration) -> Result<String, Failure> {
+    let subject = directory.display().to_string();
+    let limits = Limits {
+        verbs: Some(
+            [Verb::Read, Verb::Write, Verb::Manage]
+                .into_iter()
+                .collect(),
+        ),
+        project: Some(String::new()),
+        expires: Some(time::later(time::of(&Zoned::now()), lasts)),
+        ..Limits::default()
+    };
+    let files = DataDirectory::access_at(directory).about(&subject)?;
+    let key = files.issuer().about(&subject)?;
+    let token = Token::issue(&key, &limits, seed()).map_err(refused("the token"))?;
+    Ok(token.to_text())
+}
+
 fn restrict(args: &RestrictArgs) -> Result<(), Failure> {
     let (token, subject) = read(args.file.as_deref())?;
     let now = Zoned::now();

@@ -15,10 +15,13 @@ mod choose;
 mod client;
 mod connect;
 mod cpu;
+mod cut;
 mod interrupted;
 mod json_file;
+mod means;
 mod members;
 mod native;
+mod own;
 mod page;
 mod processes;
 mod report;
@@ -26,19 +29,22 @@ mod route;
 mod runner;
 mod streamsim;
 mod tls;
+mod tokens;
 
 pub use args::WorkloadCommand;
 
-use crate::commands::bench::peer::{Cores, ServerProcess, Way};
-use crate::failure::{About, Code, Failure};
+use crate::failure::{Code, Failure};
 use crate::interrupt::on_interrupt;
 use crate::output::{Output, table};
 use args::{ConvertArgs, PlanArgs, RunArgs};
 use choose::Chosen;
 use json_file::JsonFile;
+use means::Means;
+use own::Own;
 use report::Found;
 use route::Route;
 use runner::Course;
+use std::cell::RefCell;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -182,67 +188,6 @@ fn run_number() -> Result<u64, Failure> {
     }
 }
 
-/// The server of one's own, if there is to be one, and its temporary directory.
-struct Own {
-    server: ServerProcess,
-    scratch: tempfile::TempDir,
-}
-
-impl Own {
-    fn start(scenario: &mut Scenario) -> Result<Self, Failure> {
-        let scratch = tempfile::tempdir().about("a temporary directory")?;
-        let cores = Cores::choose(true)?;
-        let data = scratch.path().join("data");
-        let is_amqp = scenario.backend == Backend::Amqp;
-        let is_encrypted = scenario.tls || route::wants_tls(scenario.architecture);
-        let more: &[&str] = match (is_amqp, is_encrypted) {
-            (true, false) => &["--amqp", "tcp://127.0.0.1:0", "--amqp-guest"],
-            (true, true) => &["--amqp", "tls://127.0.0.1:0", "--amqp-guest"],
-            (false, false) => &[],
-            (false, true) => &["--listen", "tls://127.0.0.1:0"],
-        };
-        let server = ServerProcess::start(&data, scratch.path(), Way::Tcp, &cores, more)?;
-        let url = match is_amqp {
-            true => {
-                let address = server.amqp_authority();
-                let address = address.ok_or_else(|| {
-                    Failure::new(
-                        Code::Failure,
-                        "the server",
-                        "does not say where it listens for AMQP",
-                    )
-                })?;
-                let authorities = is_encrypted.then(|| data.join("tls/authority.pem"));
-                amqp::url::of_guest(address, authorities)
-            }
-            false => {
-                if is_encrypted {
-                    server.offer_only("tls")?;
-                }
-                scratch.path().join("thalweg.json").display().to_string()
-            }
-        };
-        scenario.url = Some(Url(url));
-        Ok(Self { server, scratch })
-    }
-
-    /// Fails if the server has ended by itself.
-    fn ended(&mut self) -> Result<(), Failure> {
-        match self.server.ended().about("the server")? {
-            None => Ok(()),
-            Some(status) => {
-                let what = format!("has ended by itself: {status}");
-                Err(Failure::new(Code::Failure, "the server", what))
-            }
-        }
-    }
-
-    fn stop(self) -> Result<(), Failure> {
-        self.server.stop()?;
-        self.scratch.close().about("a temporary directory")
-    }
-}
-
 /// The server that runs already.
 fn running(args: &RunArgs, scenario: &mut Scenario) -> Result<(), Failure> {
     if scenario.backend == Backend::Amqp {
@@ -284,6 +229,7 @@ fn run_all(args: &RunArgs) -> Result<ExitCode, Failure> {
         let what = "thalweg gateway makes its server itself: it needs --serve, and no --url";
         return Err(Failure::usage("architecture", what));
     }
+    choose::check_served(&scenario, args.serve)?;
     let file = args.json.as_deref().map(JsonFile::at).transpose()?;
     let is_interrupted = Arc::new(AtomicBool::new(false));
     let flag = is_interrupted.clone();
@@ -329,7 +275,7 @@ impl All {
         mut scenario: Scenario,
         is_interrupted: &AtomicBool,
     ) -> Result<(), Failure> {
-        let mut own = match args.serve {
+        let own = match args.serve {
             true if route::makes_server(scenario.architecture) => None,
             true => Some(Own::start(&mut scenario)?),
             false => {
@@ -339,20 +285,22 @@ impl All {
         };
         let route = Route::start(&scenario, is_interrupted)?;
         scenario.url = Some(route.clients().clone());
+        let means = RefCell::new(Means::new(&scenario, own, &route)?);
         let disruptions = scenario.disruptions.clone();
         let course = Course {
             idle_seconds: scenario.idle_seconds,
             disruptions: &disruptions,
             is_interrupted,
-            server: own.as_ref().map(|own| own.server.id()).or(route.server()),
+            means: &means,
             route: &route,
         };
         let done = self.run(&scenario, &course);
         let is_ended = course.is_interrupted();
         let between = route.check();
-        let ended = own.as_mut().map_or(Ok(()), Own::ended);
+        let mut means = means.into_inner();
+        let ended = means.ended();
         let closed = route.stop();
-        let stopped = own.map_or(Ok(()), Own::stop);
+        let stopped = means.stop();
         if !is_ended {
             // They explain what else went wrong.
             ended?;
@@ -378,6 +326,7 @@ impl All {
                 measured,
                 cpu: ran.cpu,
                 done: ran.done,
+                refusals: ran.refusals,
             };
             let result = RunResult::new(scenario, run, &ran.reports, &ran.missing, observed);
             let mut found = report::found(&result);

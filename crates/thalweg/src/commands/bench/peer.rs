@@ -241,11 +241,22 @@ impl ServerProcess {
         cores: &Cores,
         more: &[&str],
     ) -> Result<Self, Failure> {
-        let group_file = scratch.join("thalweg.json");
         let listen = match way {
             Way::Unix | Way::Shm => format!("unix://{}", scratch.join("socket").display()),
             Way::Tcp | Way::Inproc => "tcp://127.0.0.1:0".to_owned(),
         };
+        Self::start_at(directory, scratch, (way, &listen), cores, more)
+    }
+
+    /// The same, where it is said at which address.
+    pub fn start_at(
+        directory: &Path,
+        scratch: &Path,
+        (way, listen): (Way, &str),
+        cores: &Cores,
+        more: &[&str],
+    ) -> Result<Self, Failure> {
+        let group_file = scratch.join("thalweg.json");
         let mut command = Command::new(std::env::current_exe().about(SUBJECT)?);
         command
             .arg("serve")
@@ -255,7 +266,7 @@ impl ServerProcess {
             .arg(&group_file)
             .args(more);
         command
-            .args(["--listen", &listen, "--no-unix-socket"])
+            .args(["--listen", listen, "--no-unix-socket"])
             .args(["--end-with", &std::process::id().to_string()])
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
@@ -285,6 +296,11 @@ impl ServerProcess {
         Ok(server)
     }
 
+    /// The first address at which it listens.
+    pub fn address(&self) -> &str {
+        self.endpoints.first().map_or("", String::as_str)
+    }
+
     /// Host and port at which it listens for AMQP, if it does.
     pub fn amqp_authority(&self) -> Option<&str> {
         let address = self.ready["amqp"][0].as_str()?;
@@ -306,6 +322,12 @@ impl ServerProcess {
     /// How it has ended, if it has.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
+    }
+
+    /// Kills it with SIGKILL.
+    pub fn kill(&mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(|_| ())
     }
 
     /// Its number in the operating system.

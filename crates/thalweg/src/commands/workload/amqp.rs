@@ -32,6 +32,8 @@ const DATA: u16 = 1;
 const ANSWERS: u16 = 2;
 /// Messages that are taken at once.
 const BATCH_MAX: usize = 256;
+/// What a negative confirm means, which says no more.
+const NACK: &str = "the server refuses the message (basic.nack): its queue is full, or storage is";
 /// Of a message that survives a restart, and of one that does not.
 const PERSISTENT: u8 = 2;
 const TRANSIENT: u8 = 1;
@@ -463,6 +465,7 @@ impl Unconfirmed {
 
     /// Takes what the server says of a tag, or of all up to it. Tag 0 means all then.
     fn settle(&mut self, tag: u64, multiple: bool, is_taken: bool, settled: &mut Vec<Settled>) {
+        let refused = (!is_taken).then_some(NACK);
         let tag = match (tag, multiple) {
             (0, true) => self.tag,
             _ => tag,
@@ -474,7 +477,10 @@ impl Unconfirmed {
             (false, true) => end - 1,
             (false, false) => end,
         };
-        let settle = |(_, sequence)| Settled { sequence, is_taken };
+        let settle = |(_, sequence)| Settled {
+            sequence,
+            refused: refused.map(str::to_owned),
+        };
         settled.extend(self.messages.drain(begin..end).map(settle));
     }
 }
@@ -520,6 +526,10 @@ impl Sink for Published {
             next = self.connection.read_next()?;
         }
         Ok(settled)
+    }
+
+    fn unanswered(&self) -> Failure {
+        self.connection.unconfirmed(self.unconfirmed.messages.len())
     }
 }
 

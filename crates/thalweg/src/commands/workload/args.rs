@@ -66,12 +66,24 @@ pub struct WhatArgs {
     /// How fast producers send: published, enforced or unlimited, in place of the scenario's
     #[arg(long, value_name = "RATE")]
     pub rate: Option<String>,
-    /// Kill a member with SIGKILL: WHOM@WHEN, as in consumer@30% of what is to come, or "producer 2@500ms" after go
+    /// Kill a member with SIGKILL: WHOM@WHEN, as in consumer@30% of what is to come, or "producer 2@500ms" after go; or
+    /// the server of --serve, which is started again at once
     #[arg(long, value_name = "FAULT")]
     pub kill: Vec<String>,
-    /// Let a member stand still for some time, with SIGSTOP and SIGCONT: WHOM@WHEN:TIME, as in consumer@30%:2s
+    /// Let a member, or the server of --serve, stand still for some time, with SIGSTOP and SIGCONT: WHOM@WHEN:TIME, as
+    /// in consumer@30%:2s
     #[arg(long, value_name = "FAULT")]
     pub stop: Vec<String>,
+    /// Let a member wait 20 ms before each message for some time: WHOM@WHEN:TIME, as in consumer@30%:5s
+    #[arg(long, value_name = "FAULT")]
+    pub slow: Vec<String>,
+    /// Let nothing pass between clients and server for some time: WHEN:TIME, as in 40%:5s
+    #[arg(long, value_name = "FAULT")]
+    pub cut: Vec<String>,
+    /// Let the token of all clients expire so long after go, and put another one in its place some time later, or never:
+    /// TIME or TIME:TIME, as in 2s:3s. With --serve alone
+    #[arg(long, value_name = "FAULT")]
+    pub expire_token: Option<String>,
     /// Messages a second of an open loop at the same numbers, of which the scenario's loop is a share
     #[arg(long, value_name = "RATE")]
     pub measured: Option<f64>,

@@ -44,17 +44,17 @@ pub trait Source: Send {
     fn reply(&mut self, stamp: Stamp, message: Bytes) -> Result<(), Failure>;
     /// Acknowledges the next so many of those that were received.
     fn acknowledge(&mut self, count: usize) -> Result<(), Failure>;
-    /// Waits until acknowledgements and replies are stored.
+    /// Waits until acknowledgements and replies are stored. Fails too if nothing can come at the moment, and says why.
     fn finish(&mut self) -> Result<(), Failure>;
 }
 
 /// What became of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
     /// Which.
     pub sequence: u64,
-    /// Whether the backend has taken it.
-    pub is_taken: bool,
+    /// Why the backend has refused it. Without that it is taken.
+    pub refused: Option<String>,
 }
 
 /// Where messages go.
@@ -64,4 +64,6 @@ pub trait Sink: Send {
     /// What the backend has answered since the last call; waits this long for the first answer. Where it answers nothing,
     /// what was sent.
     fn settled(&mut self, wait: Duration) -> Result<Vec<Settled>, Failure>;
+    /// Why something that was sent is not answered, as far as is known.
+    fn unanswered(&self) -> Failure;
 }

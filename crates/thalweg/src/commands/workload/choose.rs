@@ -8,7 +8,7 @@ use crate::failure::{About, Failure};
 use std::path::Path;
 use toml::{Table, Value};
 use workload::{
-    Act, Architecture, Backend, Disruption, EXPERIMENTS, Loop, Scenario, Text, member_of,
+    Act, Architecture, Backend, Disruption, EXPERIMENTS, Loop, Moment, Scenario, Target, Text,
 };
 
 /// Bytes of a scenario's file at most.
@@ -54,6 +54,9 @@ pub fn scenario(what: &WhatArgs) -> Result<Chosen, Failure> {
     check(&scenario)?;
     check_measured(&scenario, what.measured)?;
     let architectures = architectures(what, &scenario)?;
+    for architecture in &architectures {
+        check_faults(&scenario, *architecture)?;
+    }
     Ok(Chosen {
         scenario,
         table,
@@ -182,6 +185,13 @@ fn changes(what: &WhatArgs) -> Result<Table, Failure> {
     if let Some(backend) = &what.backend {
         changes.insert("backend".to_owned(), Value::String(backend.clone()));
     }
+    // Faults may be of what stands between. Of several architectures each result has its own.
+    if let [name] = &what.arch[..]
+        && Architecture::named(name.trim()).is_some()
+    {
+        let name = name.trim().to_owned();
+        changes.insert("architecture".to_owned(), Value::String(name));
+    }
     if let Some(rate) = &what.rate {
         changes.insert("rate".to_owned(), Value::String(rate.clone()));
     }
@@ -196,16 +206,32 @@ fn faults(what: &WhatArgs) -> Result<Vec<String>, Failure> {
             .map(|fault| fault.to_string())
             .map_err(|error| Failure::usage(option, error))
     };
-    let kills = what.kill.iter();
-    let kills = kills.map(|fault| read("--kill", format!("kill {fault}")));
-    let stops = what.stop.iter().map(|fault| match fault.rsplit_once(':') {
-        Some((fault, lasting)) => read("--stop", format!("stop {fault} for {lasting}")),
-        None => {
-            let what = format!("{fault:?} does not say for how long, as consumer@30%:2s does");
-            Err(Failure::usage("--stop", what))
+    let lasting =
+        |option: &str, (verb, usual): (&str, &str), fault: &str| match fault.rsplit_once(':') {
+            Some((fault, lasting)) => read(option, format!("{verb}{fault} for {lasting}")),
+            None => {
+                let what = format!("{fault:?} does not say for how long, as {usual} does");
+                Err(Failure::usage(option, what))
+            }
+        };
+    let mut all = Vec::new();
+    for fault in &what.kill {
+        all.push(read("--kill", format!("kill {fault}"))?);
+    }
+    for (option, form, faults) in [
+        ("--stop", ("stop ", "consumer@30%:2s"), &what.stop),
+        ("--slow", ("slow ", "consumer@30%:5s"), &what.slow),
+        ("--cut", ("cut@", "40%:5s"), &what.cut),
+    ] {
+        for fault in faults {
+            all.push(lasting(option, form, fault)?);
         }
-    });
-    kills.chain(stops).collect()
+    }
+    if let Some(fault) = &what.expire_token {
+        let text = fault.replacen(':', " for ", 1);
+        all.push(read("--expire-token", format!("expire token@{text}"))?);
+    }
+    Ok(all)
 }
 
 /// What scenarios can say and this command cannot do yet.
@@ -214,13 +240,14 @@ fn check(scenario: &Scenario) -> Result<(), Failure> {
         Backend::Thalweg | Backend::Amqp => {}
         other => return Err(refused(other)),
     }
-    let can_be_done = |one: &Disruption| {
-        matches!(one.act, Act::Kill | Act::Stop) && member_of(one.target).is_some()
-    };
-    if let Some(one) = scenario.disruptions.iter().find(|one| !can_be_done(one)) {
-        let what = format!(
-            "\"{one}\" cannot be done by this command; there are kill and stop, of a consumer or a producer"
-        );
+    if scenario
+        .disruptions
+        .iter()
+        .filter(|one| one.act == Act::ExpireToken)
+        .count()
+        > 1
+    {
+        let what = "a token expires once: there is one \"expire token\" at most";
         return Err(Failure::usage("faults", what));
     }
     if !scenario.disruptions.is_empty() && scenario.pack > 1 {
@@ -229,4 +256,71 @@ fn check(scenario: &Scenario) -> Result<(), Failure> {
         return Err(Failure::usage("pack", what));
     }
     Ok(())
+}
+
+/// The shortest life of a token: clients have to come to have it.
+const TOKEN_MS_MIN: u64 = 1000;
+
+/// Refuses faults that cannot be done.
+fn check_faults(scenario: &Scenario, architecture: Architecture) -> Result<(), Failure> {
+    for one in &scenario.disruptions {
+        if let Some(why) = obstacle(scenario, architecture, one) {
+            let what = format!("\"{one}\" cannot be done by this command: {why}");
+            return Err(Failure::usage("faults", what));
+        }
+    }
+    Ok(())
+}
+
+/// Why a fault cannot be done to a scenario, if it cannot.
+fn obstacle(
+    scenario: &Scenario,
+    architecture: Architecture,
+    one: &Disruption,
+) -> Option<&'static str> {
+    let is_amqp = scenario.backend == Backend::Amqp;
+    let is_direct = architecture == Architecture::Direct;
+    match (one.act, one.target, one.moment) {
+        (_, Target::Proxy, _) if is_direct => Some("nothing stands before the server"),
+        (Act::Kill, Target::Proxy, _) => {
+            Some("a run ends with what stands before its server; it can be stopped for some time")
+        }
+        (_, Target::Server, _) | (Act::ExpireToken, ..) if route::makes_server(architecture) => {
+            Some("the server is one that thalweg gateway has made, with its token")
+        }
+        (Act::Kill, Target::Server, _) if !is_direct || scenario.tls => {
+            Some("it is started again at an address that is reached directly, without TLS")
+        }
+        (Act::Kill, Target::Server, _) if is_amqp => Some(
+            "connections of AMQP end with their server, and its clients do not connect again by themselves",
+        ),
+        (Act::Kill, Target::Server, _) if !scenario.settings.durable_messages => Some(
+            "messages in memory end with the server; with durable_messages = \"yes\" they do not",
+        ),
+        (Act::ExpireToken, ..) if is_amqp => Some(
+            "a client of AMQP gives its password once, when it connects, and has no file for another one",
+        ),
+        (Act::ExpireToken, _, Moment::Percent(_)) => {
+            Some("a token is good for a time, as in 2s, and not for a part of the messages")
+        }
+        (Act::ExpireToken, _, Moment::After(ms)) if ms < TOKEN_MS_MIN => {
+            Some("clients need 1 s at least to have a token before it is over")
+        }
+        _ => None,
+    }
+}
+
+/// Faults that only a server of the command's own can have.
+pub fn check_served(scenario: &Scenario, is_own: bool) -> Result<(), Failure> {
+    let needs_own = |one: &&Disruption| one.target == Target::Server || one.act == Act::ExpireToken;
+    match scenario.disruptions.iter().find(needs_own) {
+        Some(one) if !is_own => {
+            let what = format!(
+                "\"{one}\" needs --serve: another server than the command's own is neither killed nor stopped, and \
+                 gives it no tokens"
+            );
+            Err(Failure::usage("faults", what))
+        }
+        _ => Ok(()),
+    }
 }

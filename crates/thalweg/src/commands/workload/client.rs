@@ -7,8 +7,11 @@ use clap::Args;
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{self, BufRead, Write};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use workload::{Assignment, FromProcess, Member, Payload, Task, ToProcess, from_line, to_line};
+use std::time::{Duration, Instant};
+use workload::{
+    Assignment, FromProcess, Member, Payload, SLOW_PAUSE_MS, Task, ToProcess, from_line, member_of,
+    to_line,
+};
 
 #[derive(Debug, Args)]
 pub struct ClientArgs {
@@ -17,6 +20,8 @@ pub struct ClientArgs {
 }
 
 const SUBJECT: &str = "a client of a workload";
+/// How long a member that is slow waits before each message.
+const SLOW_PAUSE: Duration = Duration::from_millis(SLOW_PAUSE_MS);
 
 /// Nanoseconds by the clock that all processes of this host have.
 pub fn now_ns() -> u64 {
@@ -39,6 +44,8 @@ pub struct Orders {
     pub is_stopped: bool,
     /// All report.
     pub is_over: bool,
+    /// Who waits before each message, and until when. With faults a process has one member.
+    pub slow: Option<(Member, Instant)>,
 }
 
 /// The way to the runner, for all members of this process.
@@ -78,6 +85,14 @@ impl Line {
         drop(waited);
     }
 
+    /// Waits before a message, if this member is to be slow now.
+    pub fn pause(&self, member: Member) {
+        let slow = self.orders().slow;
+        if slow.is_some_and(|(slow, until)| slow == member && Instant::now() < until) {
+            self.rest(SLOW_PAUSE);
+        }
+    }
+
     /// Says something to the runner.
     pub fn say(&self, what: &FromProcess) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
@@ -111,8 +126,13 @@ impl Line {
                     self.change(|orders| orders.is_over = true);
                 }
                 Ok(Ok(ToProcess::Abort(_)) | Err(_)) | Err(_) => break,
+                Ok(Ok(ToProcess::Slow(fault))) => {
+                    let until = Instant::now() + Duration::from_millis(fault.lasting_ms);
+                    let member = member_of(fault.target);
+                    self.change(|orders| orders.slow = member.map(|member| (member, until)));
+                }
                 // No other is sent to a process that has its work.
-                Ok(Ok(ToProcess::Assign(_) | ToProcess::Slow(_))) => {}
+                Ok(Ok(ToProcess::Assign(_))) => {}
             }
         }
         std::process::exit(Code::Failure as i32);

@@ -118,6 +118,7 @@ impl Consuming<'_> {
             self.source.acknowledge(deliveries.len())?;
         }
         for delivery in deliveries {
+            self.line.pause(Member::Consumer(self.index));
             let now = now_ns();
             let stamp = payload.check(&delivery.message);
             match stamp {
@@ -322,6 +323,7 @@ impl Producing<'_> {
             }
             match self.pacer.next(self.since_go()) {
                 Next::Send(sequence) => {
+                    self.line.pause(self.member());
                     self.send(sequence)?;
                     self.look(Duration::ZERO)?;
                 }
@@ -342,7 +344,16 @@ impl Producing<'_> {
             })?;
         }
         self.line.wait_for_end();
-        self.look(Duration::ZERO)
+        self.look(Duration::ZERO)?;
+        // A producer that waits for what does not come hears why.
+        match self.answered < self.report.sent {
+            true => Err(self.sink.unanswered()),
+            false => Ok(()),
+        }
+    }
+
+    fn member(&self) -> Member {
+        Member::Producer(self.report.producer)
     }
 
     fn since_go(&self) -> u64 {
@@ -381,7 +392,7 @@ impl Producing<'_> {
         self.pacer.settle(settled.len() as u64);
         self.answered += settled.len() as u64;
         if self.keeps_journal && !settled.is_empty() {
-            let taken = settled.iter().filter(|one| one.is_taken);
+            let taken = settled.iter().filter(|one| one.refused.is_none());
             self.line.say(&FromProcess::Did {
                 producer: self.report.producer,
                 did: Did {
@@ -392,11 +403,16 @@ impl Producing<'_> {
                 },
             })?;
         }
-        for Settled { sequence, is_taken } in settled {
-            match is_taken {
-                true => self.report.confirm(sequence),
-                false => self.report.refuse(),
+        for Settled { sequence, refused } in settled {
+            let Some(why) = refused else {
+                self.report.confirm(sequence);
+                continue;
+            };
+            if self.report.refused == 0 {
+                let member = self.member();
+                self.line.say(&FromProcess::Refused { member, why })?;
             }
+            self.report.refuse();
         }
         while let Some(reply) = self
             .replies

@@ -6,20 +6,22 @@
 //! | broadcast | one, of one partition | each by itself, with a cursor |
 //! | with replies | one more for replies: a partition for each producer, or one for all | producers |
 //!
-//! Topics keep 256 MiB of what is acknowledged, and all that is not.
+//! Topics keep 256 MiB of what is acknowledged, and all that is not. A queue whose bound is below that refuses what is
+//! beyond, with `overflow = "reject-publish"`.
 
 use super::backend::{Backend, Delivery, Outgoing, Settled, Sink, Source};
 use crate::failure::{About, Code, Failure};
 use bytes::{Buf, Bytes};
 use client::{
-    ClientError, Consumer, ConsumerOptions, Definition, Driver, DriverOptions, Durability,
-    Endpoint, Event, EventId, PartitionStorage, Producer, ProducerOptions, PushFuture,
+    ClientError, Consumer, ConsumerOptions, CredentialEnds, Definition, Driver, DriverOptions,
+    Durability, Endpoint, Event, EventId, PartitionStorage, Producer, ProducerOptions, PushFuture,
     QueueConsumer, QueueConsumerOptions, QueueEvent, QueueOptions, SettleFuture, TopicHandle,
 };
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::time::Duration;
-use topic::{Retention, SelectorKind, SerializerKind};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+use topic::{Overflow, RETRY_AFTER_MS_DEFAULT, Retention, SelectorKind, SerializerKind};
 use workload::{Common, Member, Pattern, Replies, STAMP_BYTES, Stamp, Task};
 
 /// What is kept of acknowledged messages.
@@ -43,6 +45,30 @@ const ANSWERS: &str = "answers";
 pub struct Native {
     driver: Driver,
     common: Common,
+    expired: Arc<Expired>,
+}
+
+/// What the server has said of the clients' token when it was over, and when that was.
+#[derive(Default)]
+struct Expired(OnceLock<(SystemTime, CredentialEnds)>);
+
+impl Expired {
+    /// Takes what the client hears.
+    fn hear(&self, ends: &CredentialEnds) {
+        if ends.left.is_zero() {
+            // A token expires once; what comes later is of the next one.
+            let _ = self.0.set((SystemTime::now(), ends.clone()));
+        }
+    }
+
+    /// Why nothing comes, unless another token has been put there since.
+    fn why(&self) -> Option<Failure> {
+        let (at, ends) = self.0.get()?;
+        let written = std::fs::metadata(&ends.path).and_then(|file| file.modified());
+        let is_renewed = written.is_ok_and(|written| written > *at);
+        let what = format!("credential expired: {ends}");
+        (!is_renewed).then(|| Failure::new(Code::Failure, "the server", what))
+    }
 }
 
 /// Where a URL, an address or a path of a group file leads.
@@ -58,7 +84,11 @@ impl Native {
         let Some(url) = &common.url else {
             return Err(Failure::usage("url", "there is none"));
         };
+        let expired: Arc<Expired> = Arc::default();
+        let hears = expired.clone();
         let options = DriverOptions {
+            credential: common.credential.clone(),
+            on_credential: Some(Arc::new(move |ends: &CredentialEnds| hears.hear(ends))),
             request_timeout: REQUEST,
             client_name: format!("thalweg workload {}", std::process::id()),
             ..crate::connection::driver_options()
@@ -66,6 +96,7 @@ impl Native {
         Ok(Self {
             driver: Driver::connect(endpoint(&url.0), options).about("the server")?,
             common: common.clone(),
+            expired,
         })
     }
 
@@ -113,6 +144,18 @@ impl Native {
         topics
     }
 
+    /// How many messages a topic with these readers has unacknowledged at most, if it is a queue that refuses what is
+    /// beyond. A bound that is larger than what is kept anyway would keep more of what is acknowledged.
+    fn bound(&self, readers: &[String]) -> Option<u64> {
+        let settings = &self.common.settings;
+        let most = settings.queue_messages_max;
+        let is_small = most.saturating_mul(self.common.message_bytes) <= KEPT_BYTES;
+        let is_bounded = settings.overflow == workload::Overflow::RejectPublish
+            && readers == [QUEUE]
+            && is_small;
+        is_bounded.then_some(most)
+    }
+
     fn durability(&self) -> (Durability, &'static str) {
         match self.common.settings.durable_messages {
             true => (Durability::Written, "disk"),
@@ -135,9 +178,7 @@ impl Native {
         }
         let topic = self.open(&self.name("replies"))?;
         Ok(Some(Answers {
-            producer: topic
-                .producer(ProducerOptions::default())
-                .about("replies")?,
+            producer: Pushing::open(&topic, "replies")?,
             replies,
             stored: VecDeque::new(),
         }))
@@ -165,15 +206,24 @@ impl Backend for Native {
     fn prepare(&self) -> Result<(), Failure> {
         let (durability, kind) = self.durability();
         for (name, partitions, readers) in self.topics() {
+            let bound = self.bound(&readers);
             let retention = Retention {
                 bytes: Some(KEPT_BYTES),
+                count: bound,
                 ..Retention::default()
+            };
+            let overflow = match bound {
+                Some(_) => Overflow::Reject {
+                    retry_after_ms: RETRY_AFTER_MS_DEFAULT,
+                },
+                None => Overflow::Grow,
             };
             let definition = Definition::builder()
                 .serializer(SerializerKind::Raw)
                 .partition_selector(SelectorKind::Explicit)
                 .durability(durability)
                 .retention(retention)
+                .overflow(overflow)
                 .keep_until_acknowledged(readers)
                 .build()
                 .map_err(|error| Failure::usage(&name, error))?;
@@ -224,6 +274,7 @@ impl Backend for Native {
                 consumer: self.each(&topic, &consumer_name(index), 0)?,
                 answers,
                 handled: VecDeque::new(),
+                kept: Kept::new(self),
             }));
         }
         let options = QueueConsumerOptions {
@@ -244,6 +295,7 @@ impl Backend for Native {
             answers,
             handled: VecDeque::new(),
             last: None,
+            kept: Kept::new(self),
         }))
     }
 
@@ -260,9 +312,7 @@ impl Backend for Native {
         };
         Ok(Outgoing {
             sink: Box::new(Pushed {
-                producer: topic
-                    .producer(ProducerOptions::default())
-                    .about("a producer")?,
+                producer: Pushing::open(&topic, "a producer")?,
                 unsettled: VecDeque::new(),
             }),
             replies: consumer.map(|consumer| {
@@ -270,15 +320,43 @@ impl Backend for Native {
                     consumer,
                     answers: None,
                     handled: VecDeque::new(),
+                    kept: Kept::new(self),
                 }) as Box<dyn Source>
             }),
         })
     }
 }
 
+/// A producer that is given up when it is dropped: who ends with something unanswered has said so, and does not wait
+/// for it.
+struct Pushing(Option<Producer>);
+
+impl Pushing {
+    fn open(topic: &TopicHandle, what: &str) -> Result<Self, Failure> {
+        let opened = topic.producer(ProducerOptions::default());
+        Ok(Self(Some(opened.about(what)?)))
+    }
+
+    fn push(&self, event: Event<'_>) -> Result<PushFuture, ClientError> {
+        let producer = self.0.as_ref();
+        producer
+            .expect("it is there until it is dropped")
+            .push(event)
+    }
+}
+
+impl Drop for Pushing {
+    fn drop(&mut self) {
+        if let Some(producer) = self.0.take() {
+            // What it fails with was said, or nobody asked.
+            let _ = producer.close(Duration::ZERO);
+        }
+    }
+}
+
 /// Where a consumer's replies go.
 struct Answers {
-    producer: Producer,
+    producer: Pushing,
     replies: Replies,
     stored: VecDeque<PushFuture>,
 }
@@ -323,13 +401,59 @@ struct Shared {
     /// What came and is not acknowledged, in order.
     handled: VecDeque<QueueEvent>,
     last: Option<SettleFuture>,
+    kept: Kept,
+}
+
+/// What keeps messages from a consumer at the moment: a server that is away or has just come back, a token that has
+/// expired. The next pull may go on.
+struct Kept {
+    why: Option<ClientError>,
+    expired: Arc<Expired>,
+}
+
+impl Kept {
+    fn new(native: &Native) -> Self {
+        Self {
+            why: None,
+            expired: native.expired.clone(),
+        }
+    }
+
+    /// What a pull has brought. Takes a rest where it was kept from that.
+    fn pulled<T: Default>(
+        &mut self,
+        pulled: Result<T, ClientError>,
+        rest: Duration,
+    ) -> Result<T, Failure> {
+        match pulled {
+            Ok(came) => {
+                self.why = None;
+                Ok(came)
+            }
+            Err(why) if why.is_retryable() => {
+                self.why = Some(why);
+                std::thread::sleep(rest);
+                Ok(T::default())
+            }
+            Err(why) => Err(why).about("a pull"),
+        }
+    }
+
+    /// Fails if it is so still.
+    fn end(&mut self) -> Result<(), Failure> {
+        match (self.why.take(), self.expired.why()) {
+            (Some(why), _) => Err(why).about("a pull"),
+            (None, Some(why)) => Err(why),
+            (None, None) => Ok(()),
+        }
+    }
 }
 
 impl Source for Shared {
     fn receive(&mut self, wait: Duration) -> Result<Vec<Delivery>, Failure> {
         let events = self.consumer.pull_batch(BATCH_MAX, Some(wait));
         let mut came = Vec::new();
-        for mut event in events.about("a pull")? {
+        for mut event in self.kept.pulled(events, wait)? {
             came.push(Delivery {
                 message: event.take_data(),
                 is_flagged: event.deliveries() > 1,
@@ -355,10 +479,10 @@ impl Source for Shared {
         if let Some(last) = self.last.take() {
             last.wait(Some(FINISH)).about("an acknowledgement")?;
         }
-        match &mut self.answers {
-            Some(answers) => answers.wait(0),
-            None => Ok(()),
+        if let Some(answers) = &mut self.answers {
+            answers.wait(0)?;
         }
+        self.kept.end()
     }
 }
 
@@ -368,12 +492,14 @@ struct Alone {
     answers: Option<Answers>,
     /// What came and is not acknowledged, in order.
     handled: VecDeque<EventId>,
+    kept: Kept,
 }
 
 impl Source for Alone {
     fn receive(&mut self, wait: Duration) -> Result<Vec<Delivery>, Failure> {
         let events = self.consumer.pull_batch(BATCH_MAX, Some(wait));
-        let deliveries = events.about("a pull")?.into_iter().map(|mut event| {
+        let events = self.kept.pulled(events, wait)?;
+        let deliveries = events.into_iter().map(|mut event| {
             self.handled.push_back(event.id());
             Delivery {
                 message: event.take_data(),
@@ -400,16 +526,16 @@ impl Source for Alone {
         self.acknowledge(usize::MAX)?;
         let flushed = self.consumer.flush_acknowledgements(FINISH);
         flushed.about("an acknowledgement")?;
-        match &mut self.answers {
-            Some(answers) => answers.wait(0),
-            None => Ok(()),
+        if let Some(answers) = &mut self.answers {
+            answers.wait(0)?;
         }
+        self.kept.end()
     }
 }
 
 /// A producer, and what the server has not answered yet, in the order of sending.
 struct Pushed {
-    producer: Producer,
+    producer: Pushing,
     unsettled: VecDeque<(u64, PushFuture)>,
 }
 
@@ -442,9 +568,23 @@ impl Sink for Pushed {
             self.unsettled.pop_front();
             settled.push(Settled {
                 sequence: outcome.0,
-                is_taken: outcome.1.is_ok(),
+                refused: outcome.1.err().map(|why| why.to_string()),
             });
         }
         Ok(settled)
+    }
+
+    fn unanswered(&self) -> Failure {
+        let count = self.unsettled.len();
+        let why = match self.unsettled.front() {
+            // It is not there, and the error of not waiting for it says what stands in the way.
+            Some((_, first)) => match first.wait(Some(Duration::ZERO)) {
+                Err(why) => why.to_string(),
+                Ok(_) => "the answer came when the run was over".to_owned(),
+            },
+            None => "all is answered".to_owned(),
+        };
+        let what = format!("{count} messages are not answered: {why}");
+        Failure::new(Code::Timeout, "the server", what)
     }
 }

@@ -112,6 +112,15 @@ impl Processes {
         }
     }
 
+    /// Says something to the process of a member.
+    pub fn say_to(&mut self, member: Member, what: &ToProcess) {
+        for index in 0..self.all.len() {
+            if self.members(index).contains(&member) {
+                self.say(index, what);
+            }
+        }
+    }
+
     /// Sends a signal to the process of a member, if it is there.
     pub fn signal(&mut self, member: Member, signal: Signal) -> Result<(), Failure> {
         let mut processes = self.all.iter_mut().flatten();

@@ -46,17 +46,40 @@ pub fn found(result: &RunResult) -> Found {
             .findings
             .push(format!("{fault}: was not done, the run was over before"));
     }
+    let is_on_purpose = |who: &&String| result.done.iter().any(|done| who.ends_with(&done.fault));
     for who in &result.missing {
-        match result.done.iter().any(|done| who.ends_with(&done.fault)) {
+        match is_on_purpose(&who) {
             true => found.notes.push(format!("missing on purpose: {who}")),
             false => found.findings.push(format!("missing: {who}")),
         }
     }
     let begins = |word: &str| result.done.iter().any(|done| done.fault.starts_with(word));
     let (kills_consumer, kills_producer) = (begins("kill consumer"), begins("kill producer"));
-    let again = kills_consumer || begins("stop consumer");
+    // Whoever is away for long enough has lost its place by then, and acknowledgements on their way with a server are.
+    let again = [
+        "kill consumer",
+        "stop consumer",
+        "kill server",
+        "stop server",
+        "cut",
+        "expire token",
+    ];
+    let again = again.into_iter().any(begins);
+    let is_shut_out =
+        |done: &Done| done.fault.starts_with("expire token") && !done.fault.contains(" for ");
+    let is_shut_out = result.done.iter().any(is_shut_out);
+    for refusal in &result.refusals {
+        found.findings.push(format!("refused: {refusal}"));
+    }
     let is_shared = !result.pattern.is_broadcast();
-    found.say(false, counts.lost, "messages were taken and did not come");
+    found.say(
+        false,
+        counts.lost,
+        match is_shut_out {
+            true => "messages were taken and had not come when the token expired: the server has them still",
+            false => "messages were taken and did not come",
+        },
+    );
     found.say(
         kills_consumer && !is_shared,
         counts.unaccounted,
@@ -98,7 +121,9 @@ pub fn found(result: &RunResult) -> Found {
             false => found.findings.push(what),
         }
     }
-    if !result.done.is_empty() && counts.lost + counts.unaccounted == 0 {
+    // Of somebody who is missing otherwise it is not known what was taken.
+    let is_known = result.missing.iter().all(|who| is_on_purpose(&who));
+    if !result.done.is_empty() && is_known && counts.lost + counts.unaccounted == 0 {
         let taken = result.confirmed;
         found.notes.push(format!(
             "none of the {taken} messages that were taken is lost"

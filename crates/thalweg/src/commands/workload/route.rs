@@ -29,7 +29,8 @@ use gateway::Instance;
 use haproxy::Haproxies;
 use process::{Process, Starter};
 use std::sync::atomic::AtomicBool;
-use upstream::{Ends, Upstream};
+use upstream::Ends;
+pub use upstream::Upstream;
 use workload::{Architecture, Backend, Entrance, Proxy, ProxyLog, Scenario, Url};
 
 /// What stands between, which ends when this is dropped.

@@ -4,18 +4,20 @@ use super::client::now_ns;
 use super::connect::connect;
 use super::cpu::seconds_of;
 use super::interrupted::interrupted;
+use super::means::Means;
 use super::processes::{Heard, Processes};
 use super::route::Route;
 use crate::failure::{Code, Failure};
 use crate::progress::{Beside, Progress};
 use rustix::process::Signal;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use workload::{
     Absent, Act, Barrier, Common, Cpu, Disruption, Done, Ending, FromProcess, Input, Journal,
-    Member, Output, Plan, Report, ToProcess, member_of,
+    Member, Output, Plan, Report, Target, ToProcess, member_of,
 };
 
 /// How often time passes for the barrier.
@@ -29,8 +31,8 @@ pub struct Course<'a> {
     pub disruptions: &'a [Disruption],
     /// Whether the user wants an end.
     pub is_interrupted: &'a AtomicBool,
-    /// The process of the server, if it is this command's own: it goes with all that it has when a run fails.
-    pub server: Option<u32>,
+    /// What that is done with. The command's own server is among it: it goes with all that it has when a run fails.
+    pub means: &'a RefCell<Means>,
     /// What stands between clients and server.
     pub route: &'a Route,
 }
@@ -39,15 +41,21 @@ pub struct Course<'a> {
 const REDELIVERY_SECONDS: u64 = 15;
 
 impl Course<'_> {
-    /// After so long without a message a run is over. A member that stands still is waited for, and so is what a killed one did not acknowledge.
+    /// After so long without a message a run is over. What stands still is waited for, and so is what a member that is
+    /// killed, or away for as long, did not acknowledge.
     fn idle(&self) -> u64 {
-        let longest_ms = self.disruptions.iter().map(|one| one.lasting_ms).max();
-        match longest_ms {
-            None => self.idle_seconds,
-            Some(ms) => self
-                .idle_seconds
-                .max(REDELIVERY_SECONDS + ms.div_ceil(1000)),
-        }
+        let waited_for = |one: &Disruption| {
+            let lasting = one.lasting_ms.div_ceil(1000);
+            match (one.act, one.target) {
+                // A producer takes nothing along, and nobody comes back whose token is over for good.
+                (Act::Kill, Target::Producer(_)) => 0,
+                (Act::ExpireToken, _) if lasting == 0 => 0,
+                (Act::Slow, _) => lasting,
+                _ => REDELIVERY_SECONDS + lasting,
+            }
+        };
+        let longest = self.disruptions.iter().map(waited_for).max();
+        self.idle_seconds.max(longest.unwrap_or(0))
     }
 
     /// Whether the user wants an end.
@@ -67,6 +75,8 @@ pub struct Ran {
     pub cpu: Option<Cpu>,
     /// What was done on purpose.
     pub done: Vec<Done>,
+    /// Whose messages were refused, and why.
+    pub refusals: Vec<(Member, String)>,
     /// How the server was reached.
     pub transport: String,
     /// Why what was made for it is still there.
@@ -100,12 +110,15 @@ pub fn run(plan: &Plan, course: &Course<'_>) -> Result<Ran, Failure> {
         .and_then(|()| Running::new(plan, course).run());
     // What is made before a failure is there too. A server of one's own is about to end with all that it has, and may
     // have ended already: Ctrl-C reaches it too.
-    let removed = match ran.is_err() && course.server.is_some() {
+    let ended = course.means.borrow_mut().end();
+    let has_own = course.means.borrow().has_own() || course.route.server().is_some();
+    let removed = match ran.is_err() && has_own {
         true => Ok(()),
         false => backend.remove(),
     };
     match ran {
-        Ok(reported) => Ok(Ran {
+        Ok(reported) => ended.map(|()| Ran {
+            refusals: reported.refusals,
             reports: reported.reports,
             missing: reported.missing,
             cpu: Some(reported.cpu),
@@ -126,6 +139,7 @@ struct Reported {
     missing: Vec<Absent>,
     cpu: Cpu,
     done: Vec<Done>,
+    refusals: Vec<(Member, String)>,
 }
 
 /// What was used of processors.
@@ -149,9 +163,11 @@ struct Running<'a> {
     reports: Vec<Report>,
     /// What those say who are to be killed.
     journal: Journal,
-    /// Who stands still, and until when.
-    stopped: Vec<(Instant, Member)>,
+    /// What is done and has an end, and when that is.
+    lasting: Vec<(Instant, Disruption)>,
     done: Vec<Done>,
+    /// Whose messages were refused, and why: once for each.
+    refusals: BTreeMap<Member, String>,
     /// When all went.
     went: Instant,
     progress: Progress,
@@ -175,8 +191,9 @@ impl<'a> Running<'a> {
             barrier: Barrier::new(plan, course.disruptions, course.idle()),
             reports: Vec::new(),
             journal: Journal::new(plan),
-            stopped: Vec::new(),
+            lasting: Vec::new(),
             done: Vec::new(),
+            refusals: BTreeMap::new(),
             went: Instant::now(),
             progress: Progress::events("messages", plan.deliveries, Beside::Nothing),
             received: BTreeMap::new(),
@@ -187,6 +204,7 @@ impl<'a> Running<'a> {
     }
 
     fn run(mut self) -> Result<Reported, Failure> {
+        self.course.means.borrow_mut().begin()?;
         let mut outputs = self.barrier.start(0);
         loop {
             for output in outputs {
@@ -236,6 +254,12 @@ impl<'a> Running<'a> {
             }
             FromProcess::Used(ns) => {
                 self.used.clients_ns.insert(process, ns);
+                Input::Tick
+            }
+            FromProcess::Refused { member, why } => {
+                if self.processes.members(process).contains(&member) {
+                    self.refusals.entry(member).or_insert(why);
+                }
                 Input::Tick
             }
             FromProcess::Ready(member) => Input::Ready(member),
@@ -303,6 +327,7 @@ impl<'a> Running<'a> {
             Output::Go => {
                 self.used.server_before = self.server_seconds();
                 self.used.proxies_before = self.course.route.cpu_seconds();
+                self.course.means.borrow_mut().go()?;
                 self.went = Instant::now();
                 self.processes.say_to_all(&ToProcess::Go(now_ns()));
             }
@@ -318,20 +343,17 @@ impl<'a> Running<'a> {
         Ok(None)
     }
 
-    /// Does to a member what is to be done on purpose.
+    /// Does what is to be done on purpose.
     fn disrupt(&mut self, disruption: &Disruption) -> Result<(), Failure> {
-        let member = member_of(disruption.target);
-        let member = member.expect("scenarios with other faults are refused");
-        match disruption.act {
-            Act::Kill => self.processes.signal(member, Signal::KILL)?,
-            Act::Stop => {
-                self.processes.signal(member, Signal::STOP)?;
-                let lasting = Duration::from_millis(disruption.lasting_ms);
-                self.stopped.push((Instant::now() + lasting, member));
-            }
-            Act::Slow | Act::Cut | Act::ExpireToken => {
-                unreachable!("scenarios with other faults are refused")
-            }
+        match (member_of(disruption.target), disruption.act) {
+            (Some(member), Act::Kill) => self.processes.signal(member, Signal::KILL)?,
+            (Some(member), Act::Stop) => self.processes.signal(member, Signal::STOP)?,
+            (Some(member), _) => self.processes.say_to(member, &ToProcess::Slow(*disruption)),
+            (None, _) => self.course.means.borrow_mut().disrupt(disruption)?,
+        }
+        if disruption.lasting_ms > 0 {
+            let lasting = Duration::from_millis(disruption.lasting_ms);
+            self.lasting.push((Instant::now() + lasting, *disruption));
         }
         self.done.push(Done {
             fault: disruption.to_string(),
@@ -341,20 +363,27 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// Lets those go on who have stood still for long enough.
+    /// Ends what has lasted for long enough.
     fn go_on(&mut self) -> Result<(), Failure> {
+        self.course.means.borrow_mut().tick()?;
         let now = Instant::now();
-        let is_due = |one: &mut (Instant, Member)| one.0 <= now;
-        let due: Vec<(Instant, Member)> = self.stopped.extract_if(.., is_due).collect();
-        for (_, member) in due {
-            self.processes.signal(member, Signal::CONT)?;
+        let is_due = |one: &mut (Instant, Disruption)| one.0 <= now;
+        let due: Vec<(Instant, Disruption)> = self.lasting.extract_if(.., is_due).collect();
+        for (_, disruption) in due {
+            match (member_of(disruption.target), disruption.act) {
+                (Some(member), Act::Stop) => self.processes.signal(member, Signal::CONT)?,
+                // One that is slow knows itself until when.
+                (Some(_), _) => {}
+                (None, _) => self.course.means.borrow_mut().relieve(&disruption)?,
+            }
         }
         Ok(())
     }
 
     /// What the server has used of processors so far, if it is known.
     fn server_seconds(&self) -> Option<f64> {
-        seconds_of(self.course.server?)
+        let server = self.course.means.borrow().server();
+        seconds_of(server.or(self.course.route.server())?)
     }
 
     /// CPU seconds from go to the end.
@@ -375,7 +404,9 @@ impl<'a> Running<'a> {
     fn start(&mut self, is_wanted: impl Fn(&Member) -> bool) -> Result<(), Failure> {
         for work in &self.plan.assignments {
             if work.tasks.iter().any(|task| is_wanted(&task.member)) {
-                self.processes.start(work, &self.tell)?;
+                let mut work = work.clone();
+                self.course.means.borrow().lead(&mut work.common);
+                self.processes.start(&work, &self.tell)?;
             }
         }
         Ok(())
@@ -404,6 +435,7 @@ impl<'a> Running<'a> {
                     missing,
                     cpu,
                     done: self.done,
+                    refusals: self.refusals.into_iter().collect(),
                 })
             }
         }

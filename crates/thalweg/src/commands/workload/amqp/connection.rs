@@ -520,6 +520,17 @@ impl Connection {
         Failure::new(Code::Timeout, &self.name, what)
     }
 
+    /// Why so many messages are not confirmed.
+    pub fn unconfirmed(&self, messages: usize) -> Failure {
+        let what = match &self.blocked {
+            Some(reason) => format!(
+                "{messages} messages are not confirmed: the server takes none, and says why: {reason}"
+            ),
+            None => format!("{messages} messages are not confirmed"),
+        };
+        Failure::new(Code::Timeout, &self.name, what)
+    }
+
     /// Why a connection is lost that cannot be written to: the server may have said it.
     fn why_lost(&mut self, error: &io::Error) -> Failure {
         if self.is_open {

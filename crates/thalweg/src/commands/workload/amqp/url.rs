@@ -25,7 +25,7 @@ const FORM: &str = "it is amqp://USER:PASSWORD@HOST:PORT/VIRTUAL-HOST, in which 
                     ?cacertfile=FILE&server_name_indication=HOST where they are needed";
 
 /// How a connection is encrypted.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Encryption {
     /// The file of the authorities that are trusted, if it is none of the system's.
     pub authorities: Option<PathBuf>,

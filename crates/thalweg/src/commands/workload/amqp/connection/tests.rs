@@ -2,7 +2,7 @@
 
 use super::*;
 use ::amqp::{confirm, queue};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread::JoinHandle;
 
