@@ -29,4 +29,6 @@ mod why;
 mod workload;
 mod workload_amqp;
 mod workload_faults;
+mod workload_kafka;
+mod workload_redis;
 mod workload_route;

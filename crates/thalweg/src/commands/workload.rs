@@ -18,15 +18,20 @@ mod cpu;
 mod cut;
 mod interrupted;
 mod json_file;
+#[cfg(feature = "kafka")]
+mod kafka;
+mod kafka_url;
 mod means;
 mod members;
 mod native;
 mod own;
 mod page;
 mod processes;
+mod redis;
 mod report;
 mod route;
 mod runner;
+mod server_url;
 mod streamsim;
 mod tls;
 mod tokens;
@@ -194,6 +199,10 @@ fn running(args: &RunArgs, scenario: &mut Scenario) -> Result<(), Failure> {
         let known = scenario.url.take();
         let url = amqp::url::find(args.url.as_deref(), known.as_ref().map(|url| &*url.0))?;
         scenario.url = url.map(Url);
+    } else if let Some(kind) = connect::kind_of(scenario.backend) {
+        let known = scenario.url.take();
+        let url = kind.find(args.url.as_deref(), known.as_ref().map(|url| &*url.0))?;
+        scenario.url = url.map(Url);
     } else if let Some(url) = &args.url {
         if url.starts_with(client_url_scheme()) {
             let what = "a thalweg:// URL has a token, and a command line shows it to everybody on this host. \
@@ -202,6 +211,7 @@ fn running(args: &RunArgs, scenario: &mut Scenario) -> Result<(), Failure> {
         }
         scenario.url = Some(Url(url.clone()));
     }
+    connect::check_url(scenario)?;
     match &scenario.url {
         Some(url) if url.0.starts_with("amqp") && scenario.backend != Backend::Amqp => {
             let what = "a URL of AMQP needs --backend amqp, or backend = \"amqp\" in the scenario";

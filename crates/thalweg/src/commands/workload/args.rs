@@ -54,8 +54,8 @@ pub struct WhatArgs {
     /// Clients of a process, each a thread, in place of the scenario's
     #[arg(long, value_name = "COUNT")]
     pub pack: Option<u64>,
-    /// Who carries the messages: thalweg, its own protocol, or amqp, AMQP 0-9-1 of any server, in place of the
-    /// scenario's
+    /// Who carries the messages: thalweg, its own protocol; amqp, AMQP 0-9-1 of any server; redis, streams of Redis; or
+    /// kafka, in a program that was built with it; in place of the scenario's
     #[arg(long, value_name = "NAME")]
     pub backend: Option<String>,
     /// What stands between clients and server, each a run, in place of the scenario's: direct; proxied, a pair with TLS
@@ -116,9 +116,9 @@ pub struct PlanArgs {
 pub struct RunArgs {
     #[command(flatten)]
     pub what: WhatArgs,
-    /// The server: an address, or a file that is a group file or has a thalweg:// URL; with amqp an amqp:// or amqps://
-    /// URL, or a file that has one in its first line [default: the scenario's url; with amqp also the environment
-    /// variable THALWEG_AMQP_URL]
+    /// The server: an address, or a file that is a group file or has a thalweg:// URL; with amqp, redis or kafka a URL
+    /// amqp:// or amqps://, redis:// or kafka://, or a file that has one in its first line [default: the scenario's url;
+    /// with these also the environment variable THALWEG_AMQP_URL, THALWEG_REDIS_URL or THALWEG_KAFKA_URL]
     #[arg(long, value_name = "URL", conflicts_with = "serve")]
     pub url: Option<String>,
     /// Start a server of one's own, on a temporary directory, and end it. With amqp it is a Thalweg server that listens

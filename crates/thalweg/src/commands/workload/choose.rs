@@ -1,7 +1,7 @@
 //! Which scenario is run: its file, what the command line changes of it, and what cannot be run.
 
 use super::args::WhatArgs;
-use super::connect::refused;
+use super::connect;
 use super::route;
 use super::streamsim;
 use crate::failure::{About, Failure};
@@ -82,6 +82,7 @@ fn architectures(what: &WhatArgs, scenario: &Scenario) -> Result<Vec<Architectur
         all.push(scenario.architecture);
     }
     for one in &all {
+        connect::check(scenario, *one)?;
         route::check(*one, scenario.backend)?;
     }
     Ok(all)
@@ -236,10 +237,6 @@ fn faults(what: &WhatArgs) -> Result<Vec<String>, Failure> {
 
 /// What scenarios can say and this command cannot do yet.
 fn check(scenario: &Scenario) -> Result<(), Failure> {
-    match scenario.backend {
-        Backend::Thalweg | Backend::Amqp => {}
-        other => return Err(refused(other)),
-    }
     if scenario
         .disruptions
         .iter()
@@ -279,8 +276,10 @@ fn obstacle(
     one: &Disruption,
 ) -> Option<&'static str> {
     let is_amqp = scenario.backend == Backend::Amqp;
+    let is_others = matches!(scenario.backend, Backend::Redis | Backend::Kafka);
     let is_direct = architecture == Architecture::Direct;
     match (one.act, one.target, one.moment) {
+        (Act::Cut, ..) if is_others => Some("lines of Redis and Kafka are not cut"),
         (_, Target::Proxy, _) if is_direct => Some("nothing stands before the server"),
         (Act::Kill, Target::Proxy, _) => {
             Some("a run ends with what stands before its server; it can be stopped for some time")

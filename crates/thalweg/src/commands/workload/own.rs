@@ -1,6 +1,7 @@
 //! The server that a run has for itself: started on a temporary directory, killed and started again if a fault says so.
 
 use super::amqp;
+use super::connect;
 use super::route;
 use crate::commands::bench::peer::{Cores, ServerProcess, Way};
 use crate::failure::{About, Code, Failure};
@@ -23,6 +24,7 @@ pub struct Own {
 impl Own {
     /// Starts one, whose URL the scenario has from now on.
     pub fn start(scenario: &mut Scenario) -> Result<Self, Failure> {
+        connect::check_serve(scenario.backend)?;
         let scratch = tempfile::tempdir().about("a temporary directory")?;
         let cores = Cores::choose(true)?;
         let is_amqp = scenario.backend == Backend::Amqp;

@@ -1,6 +1,7 @@
 //! `amqp://USER:PASSWORD@HOST:PORT/VIRTUAL-HOST`: where a server is, and who one is there. `amqps://` is the same over
 //! TLS, with RabbitMQ's own options: `?cacertfile=FILE&server_name_indication=HOST`.
 
+use super::super::server_url::decode;
 use crate::failure::{About, Failure};
 use std::fmt;
 use std::io::Read;
@@ -209,20 +210,6 @@ fn encode(text: &str) -> String {
         }
     }
     encoded
-}
-
-/// Bytes for `%XX`.
-fn decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        let digit = |byte: u8| char::from(byte).to_digit(16);
-        bytes.push(match byte {
-            b'%' => (digit(rest.next()?)? * 16 + digit(rest.next()?)?) as u8,
-            byte => byte,
-        });
-    }
-    String::from_utf8(bytes).ok()
 }
 
 /// The URL of the user guest at a server of this host, whose certificate is for `localhost` if it speaks TLS.
