@@ -234,7 +234,8 @@ fn several_architectures_are_run_one_after_the_other_and_compared() {
     }
 }
 
-/// The processes whose temporary files are in this directory.
+/// The processes whose temporary files are in this directory, or whose errors go there: nginx writes its title over its
+/// environment.
 fn processes_of(directory: &Path) -> Vec<PathBuf> {
     let variable = format!("TMPDIR={}", directory.display());
     let all = std::fs::read_dir("/proc").unwrap();
@@ -242,7 +243,9 @@ fn processes_of(directory: &Path) -> Vec<PathBuf> {
     let ours = paths.filter(|path| {
         let environment = std::fs::read(path.join("environ")).unwrap_or_default();
         let mut variables = environment.split(|byte| *byte == 0);
+        let log = std::fs::read_link(path.join("fd/2"));
         variables.any(|one| one == variable.as_bytes())
+            || log.is_ok_and(|log| log.starts_with(directory))
     });
     ours.collect()
 }
@@ -366,7 +369,8 @@ fn a_proxy_that_dies_is_named_and_its_run_ends() {
         let temporary = rig.path("temporary");
         let mut child = lasting(&rig, &temporary, architecture);
         let lines = lines_of(&temporary);
-        let is_it = |words: &[String]| words.iter().any(|one| one.ends_with(word));
+        let file = format!("/{word}");
+        let is_it = |words: &[String]| words.iter().any(|one| one == word || one.ends_with(&file));
         let found = lines.iter().find(|(_, words)| {
             is_it(words) && !words.iter().any(|one| one == "launch" || one == "serve")
         });

@@ -26,6 +26,7 @@ pub struct Chosen {
 
 /// The scenario, checked.
 pub fn scenario(what: &WhatArgs) -> Result<Chosen, Failure> {
+    let mut architectures = architectures(what)?;
     let (name, text) = text(what)?;
     let read = |file: &str, text: &str| {
         let scenario = Scenario::from_toml(Text { file, text });
@@ -53,8 +54,12 @@ pub fn scenario(what: &WhatArgs) -> Result<Chosen, Failure> {
     };
     check(&scenario)?;
     check_measured(&scenario, what.measured)?;
-    let architectures = architectures(what, &scenario)?;
+    if architectures.is_empty() {
+        architectures.push(scenario.architecture);
+    }
     for architecture in &architectures {
+        connect::check(&scenario, *architecture)?;
+        route::check(*architecture, scenario.backend)?;
         check_faults(&scenario, *architecture)?;
     }
     Ok(Chosen {
@@ -64,8 +69,8 @@ pub fn scenario(what: &WhatArgs) -> Result<Chosen, Failure> {
     })
 }
 
-/// The architectures of the command line, or that of the scenario.
-fn architectures(what: &WhatArgs, scenario: &Scenario) -> Result<Vec<Architecture>, Failure> {
+/// The architectures of the command line.
+fn architectures(what: &WhatArgs) -> Result<Vec<Architecture>, Failure> {
     let named = what.arch.iter().map(|name| {
         let found = Architecture::named(name.trim());
         found.ok_or_else(|| {
@@ -76,16 +81,7 @@ fn architectures(what: &WhatArgs, scenario: &Scenario) -> Result<Vec<Architectur
             Failure::usage("--arch", what)
         })
     });
-    let named: Result<Vec<Architecture>, Failure> = named.collect();
-    let mut all = named?;
-    if all.is_empty() {
-        all.push(scenario.architecture);
-    }
-    for one in &all {
-        connect::check(scenario, *one)?;
-        route::check(*one, scenario.backend)?;
-    }
-    Ok(all)
+    named.collect()
 }
 
 /// A measured rate is that of one run, of which the loop is a share.

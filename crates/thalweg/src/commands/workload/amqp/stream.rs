@@ -109,8 +109,8 @@ impl Stream {
                     _ => {}
                 }
             }
-            let is_done = |session: &Box<Session>| !session.tls.is_handshaking();
-            if self.session.as_ref().is_none_or(is_done) && !self.has_unsent() {
+            let is_done = |session: &Session| !session.tls.is_handshaking();
+            if self.session.as_deref().is_none_or(is_done) && !self.has_unsent() {
                 return Ok(());
             }
             let left = until.saturating_duration_since(Instant::now());
