@@ -175,19 +175,13 @@ fn changes(what: &WhatArgs) -> Result<Table, Failure> {
             changes.insert(key.to_owned(), number(count)?);
         }
     }
+    // Faults may be of what stands between. Of several architectures each result has its own.
     if let Some(architecture) = what.arch.first() {
         let name = architecture.trim().to_owned();
         changes.insert("architecture".to_owned(), Value::String(name));
     }
     if let Some(backend) = &what.backend {
         changes.insert("backend".to_owned(), Value::String(backend.clone()));
-    }
-    // Faults may be of what stands between. Of several architectures each result has its own.
-    if let [name] = &what.arch[..]
-        && Architecture::named(name.trim()).is_some()
-    {
-        let name = name.trim().to_owned();
-        changes.insert("architecture".to_owned(), Value::String(name));
     }
     if let Some(rate) = &what.rate {
         changes.insert("rate".to_owned(), Value::String(rate.clone()));
