@@ -98,6 +98,7 @@ fn each_architecture_carries_amqp_too() {
         ("proxied:haproxy", "amqp"),
         ("proxied:stunnel", "amqp"),
         ("proxied:nginx", "amqp"),
+        ("managed:gateway", "amqps"),
         ("managed:haproxy", "amqps"),
     ] {
         if !is_installed(architecture) {
@@ -397,11 +398,6 @@ fn what_cannot_stand_between_is_refused() {
             "thalweg",
             &["--serve", "--arch", "proxied:ssh"][..],
             "\"proxied:ssh\" is none",
-        ),
-        (
-            "amqp",
-            &["--serve", "--arch", "managed:gateway"],
-            "do not speak AMQP",
         ),
         (
             "thalweg",

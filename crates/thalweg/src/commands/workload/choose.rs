@@ -59,7 +59,6 @@ pub fn scenario(what: &WhatArgs) -> Result<Chosen, Failure> {
     }
     for architecture in &architectures {
         connect::check(&scenario, *architecture)?;
-        route::check(*architecture, scenario.backend)?;
         check_faults(&scenario, *architecture)?;
     }
     Ok(Chosen {

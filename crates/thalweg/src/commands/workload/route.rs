@@ -58,15 +58,6 @@ pub fn wants_tls(architecture: Architecture) -> bool {
     matches!(architecture, Architecture::Managed { .. })
 }
 
-/// Refuses what cannot be.
-pub fn check(architecture: Architecture, backend: Backend) -> Result<(), Failure> {
-    if makes_server(architecture) && backend == Backend::Amqp {
-        let what = "the servers that thalweg gateway makes do not speak AMQP; managed:haproxy stands before one that does";
-        return Err(Failure::usage("architecture", what));
-    }
-    Ok(())
-}
-
 impl Route {
     /// Starts all that is to stand between, and waits until it is ready.
     pub fn start(scenario: &Scenario, is_interrupted: &AtomicBool) -> Result<Self, Failure> {
@@ -97,7 +88,7 @@ impl Route {
             } => Self::balanced(scenario, &starter)?,
             Architecture::Managed {
                 by: Entrance::Gateway,
-            } => Self::gateway(&starter)?,
+            } => Self::gateway(&starter, scenario.backend)?,
         };
         route.folder = Some(folder);
         Ok(route)
@@ -164,8 +155,8 @@ impl Route {
         })
     }
 
-    fn gateway(starter: &Starter<'_>) -> Result<Self, Failure> {
-        let service = gateway::start(starter)?;
+    fn gateway(starter: &Starter<'_>, backend: Backend) -> Result<Self, Failure> {
+        let service = gateway::start(starter, backend)?;
         Ok(Self {
             clients: service.url,
             control: service.inside,

@@ -1,10 +1,12 @@
 //! `thalweg gateway`, and the server that it makes on request: a managed service.
 
+use super::super::amqp::url::{AmqpUrl, Encryption};
 use super::super::cpu;
 use super::super::tls;
 use super::certificate::write_private;
 use super::process::{Process, Start, Starter};
 use crate::failure::{About, Code, Failure};
+use client::url::StreamUrl;
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
@@ -14,7 +16,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use workload::Url;
+use workload::{Backend, Url};
 
 const NAME: &str = "api.localhost";
 const DOMAIN: &str = "stream.localhost";
@@ -75,7 +77,7 @@ impl Drop for Instance {
 }
 
 /// Starts the gateway, and asks it for a server.
-pub fn start(starter: &Starter<'_>) -> Result<Service, Failure> {
+pub fn start(starter: &Starter<'_>, backend: Backend) -> Result<Service, Failure> {
     let program = std::env::current_exe().about("thalweg gateway")?;
     let folder = starter.path("gateway");
     let mut arguments = vec!["gateway".into(), folder.clone().into()];
@@ -112,24 +114,62 @@ pub fn start(starter: &Starter<'_>) -> Result<Service, Failure> {
         let mut children = cpu::processes().filter(|one| one.parent == gateway.id());
         Ok(children.next())
     })?;
-    let write = |key: &str, name: &str| {
-        let text = answer[key].as_str().ok_or_else(|| {
+    let found = |key: &str| {
+        answer[key].as_str().ok_or_else(|| {
             let what = format!("its answer has no {key}: the server does not serve yet");
             Failure::new(Code::Failure, &gateway.name, what)
-        })?;
+        })
+    };
+    let write = |key: &str, name: &str| {
         let path = starter.path(name);
-        write_private(&path, &format!("{text}\n"))?;
+        write_private(&path, &format!("{}\n", found(key)?))?;
         Ok(Url(path.display().to_string()))
     };
+    let (url, inside) = match backend {
+        Backend::Amqp => of_amqp(found("amqpsUrl")?, found("thalwegUrlInside")?, &folder)?,
+        _ => (
+            write("thalwegUrl", "url")?,
+            write("thalwegUrlInside", "inside")?,
+        ),
+    };
     Ok(Service {
-        url: write("thalwegUrl", "url")?,
-        inside: write("thalwegUrlInside", "inside")?,
+        url,
+        inside,
         instance: Instance {
             pid: instance.pid,
             folder,
         },
         gateway,
     })
+}
+
+/// The URL of AMQP by which clients reach the instance, and the same past the gateway.
+fn of_amqp(outside: &str, inside: &str, folder: &Path) -> Result<(Url, Url), Failure> {
+    let failed = |why: String| Failure::new(Code::Failure, "the gateway's answer", why);
+    let outside = AmqpUrl::parse(outside).map_err(failed)?;
+    let address = StreamUrl::parse(inside).map_err(failed)?.address;
+    let place = address
+        .split_once('?')
+        .map_or(&*address, |(place, _)| place);
+    let (_, port) = place.rsplit_once(':').unwrap_or_default();
+    let port = port.parse();
+    let port = port.map_err(|_| failed(format!("{place} has no port")))?;
+    let data = folder
+        .join("instances")
+        .join(PROJECT)
+        .join(INSTANCE)
+        .join("data");
+    // Whom an instance trusts is its own affair: native clients have its certificate's hash.
+    let encryption = outside.encryption.clone().map(|one| Encryption {
+        authorities: Some(data.join("tls/authority.pem")),
+        ..one
+    });
+    let with = |port: u16| AmqpUrl {
+        port,
+        encryption: encryption.clone(),
+        ..outside.clone()
+    };
+    Ok((Url(with(outside.port).to_text()), Url(with(port).to_text())))
 }
 
 /// A token to make an instance with.
