@@ -168,7 +168,7 @@ fn what_cannot_be_run_is_refused_with_what_there_is() {
     for (more, subject) in [
         ("backend = \"kafka\"", "backend"),
         (
-            "backend = \"amqp\"\narchitecture = \"managed\"",
+            "backend = \"redis\"\narchitecture = \"managed\"",
             "architecture",
         ),
         ("faults = [\"kill server@30%\"]", "faults"),

@@ -360,7 +360,7 @@ fn a_loss_is_found_whatever_is_done_on_purpose() {
             backend,
             messages: 500,
             rate: 0,
-            idle_seconds: 2,
+            idle_seconds: 8,
             settings: USUAL,
         };
         let fault = ["--slow", "consumer@0%:200ms"];
@@ -377,7 +377,7 @@ fn a_loss_is_found_whatever_is_done_on_purpose() {
     }
 }
 
-/// A member that is slow all the time waits 20 ms before each of 64 messages, but for those that it has before it
+/// A member that is slow all the time waits 20 ms before each of 128 messages, but for those that it has before it
 /// hears of that.
 #[test]
 fn a_slow_member_waits_before_each_message() {
@@ -387,7 +387,7 @@ fn a_slow_member_waits_before_each_message() {
             let small = Small {
                 pattern: "work sharing",
                 backend,
-                messages: 64,
+                messages: 128,
                 rate: 0,
                 idle_seconds: 8,
                 settings: USUAL,
@@ -396,7 +396,7 @@ fn a_slow_member_waits_before_each_message() {
             let ran = small.run(&rig, &["--slow", &slow, "--consumers", "1"]);
             let run = first_run(&rig);
             assert_eq!(ran.status.code(), Some(0), "{}{}", ran.stdout, ran.stderr);
-            assert_eq!(number(&run, "/result/received/distinct"), 64);
+            assert_eq!(number(&run, "/result/received/distinct"), 128);
             let wall = number(&run, "/result/wall_ns");
             assert!(wall >= 32 * 20_000_000, "{backend} {member}: {run:#}");
         }

@@ -93,7 +93,7 @@ fn number_after(text: &str, before: &str) -> u64 {
 fn scenario(rig: &Rig, pattern: &str, more: &str, settings: &str) {
     let text = format!(
         "name = \"small\"\nbackend = \"redis\"\nworkload = {{ message_bytes = 1000 }}\npattern = \"{pattern}\"\n\
-         consumers = [2]\nrepeat = 1\nrate = \"unlimited\"\nidle_seconds = 3\n{more}\n[settings]\nqueues = 1\n\
+         consumers = [2]\nrepeat = 1\nrate = \"unlimited\"\nidle_seconds = 8\n{more}\n[settings]\nqueues = 1\n\
          {settings}\n"
     );
     std::fs::write(rig.path("small.toml"), text).unwrap();

@@ -2,20 +2,24 @@
 
 use crate::rig;
 
-use rig::{Rig, signal, wait};
+use rig::{Rig, WATCHDOG, signal, wait};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// How often processes are looked at.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// A scenario of few small messages, with a line of its own.
 fn scenario(rig: &Rig, backend: &str, more: &str) {
     let text = format!(
         "name = \"small\"\nbackend = \"{backend}\"\nworkload = {{ message_bytes = 1000 }}\n\
          pattern = \"work sharing with feedback\"\nconsumers = [2]\nrepeat = 1\nrate = \"unlimited\"\n\
-         idle_seconds = 3\n{more}\n[settings]\nqueues = 1\nconfirms = {{ batch = 16 }}\n\
+         idle_seconds = 20\n{more}\n[settings]\nqueues = 1\nconfirms = {{ batch = 16 }}\n\
          acks = {{ every = 16 }}\nprefetch = 16\n"
     );
     std::fs::write(rig.path("small.toml"), text).unwrap();
@@ -279,6 +283,7 @@ fn lasting(rig: &Rig, temporary: &Path, architecture: &str) -> Child {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    let began = Instant::now();
     loop {
         let lines = lines_of(temporary);
         let clients = lines
@@ -292,7 +297,8 @@ fn lasting(rig: &Rig, temporary: &Path, architecture: &str) -> Child {
             "{}",
             errors(&mut child)
         );
-        std::thread::yield_now();
+        assert!(began.elapsed() < WATCHDOG, "{lines:?}");
+        std::thread::sleep(LOOK);
     }
 }
 
@@ -349,8 +355,14 @@ fn a_command_that_is_killed_leaves_no_process() {
         let mut child = lasting(&rig, &temporary, architecture);
         signal(child.id(), Signal::KILL);
         wait(&mut child);
+        let began = Instant::now();
         while !processes_of(&temporary).is_empty() {
-            std::thread::yield_now();
+            assert!(
+                began.elapsed() < WATCHDOG,
+                "{architecture}: {:?}",
+                processes_of(&temporary)
+            );
+            std::thread::sleep(LOOK);
         }
     }
 }

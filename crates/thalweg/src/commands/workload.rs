@@ -195,11 +195,11 @@ fn run_number() -> Result<u64, Failure> {
 
 /// The server that runs already.
 fn running(args: &RunArgs, scenario: &mut Scenario) -> Result<(), Failure> {
-    if scenario.backend == Backend::Amqp {
-        let known = scenario.url.take();
-        let url = amqp::url::find(args.url.as_deref(), known.as_ref().map(|url| &*url.0))?;
-        scenario.url = url.map(Url);
-    } else if let Some(kind) = connect::kind_of(scenario.backend) {
+    let kind = match scenario.backend {
+        Backend::Amqp => Some(&amqp::url::KIND),
+        other => connect::kind_of(other),
+    };
+    if let Some(kind) = kind {
         let known = scenario.url.take();
         let url = kind.find(args.url.as_deref(), known.as_ref().map(|url| &*url.0))?;
         scenario.url = url.map(Url);

@@ -17,6 +17,7 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
+use std::time::Duration;
 use workload::{Backend, MEMBERS_MAX, Url};
 
 const SUBJECT: &str = "the way to the server";
@@ -64,6 +65,7 @@ pub struct CutWay {
     address: SocketAddr,
     /// Where clients find it.
     url: Url,
+    transport: &'static str,
     /// Of a group file of its own.
     _scratch: tempfile::TempDir,
 }
@@ -78,6 +80,12 @@ impl CutWay {
         let upstream = Upstream::new(backend, url)?;
         let server = resolve(upstream.authority())?;
         let url = upstream.through(address.port(), scratch.path())?;
+        let transport = match (backend, upstream.is_encrypted()) {
+            (Backend::Amqp, true) => "amqps",
+            (Backend::Amqp, false) => "amqp",
+            (_, true) => "tls",
+            (_, false) => "tcp",
+        };
         let gate = Arc::new(Gate {
             state: Mutex::new(State::Open),
             changed: Condvar::new(),
@@ -86,6 +94,7 @@ impl CutWay {
             gate: gate.clone(),
             address,
             url,
+            transport,
             _scratch: scratch,
         };
         let accepting = Builder::new().name("cut".to_owned());
@@ -97,6 +106,11 @@ impl CutWay {
     /// Where clients find it.
     pub fn url(&self) -> &Url {
         &self.url
+    }
+
+    /// How clients reach the server by it: the scheme of its address.
+    pub const fn transport(&self) -> &'static str {
+        self.transport
     }
 
     /// Lets nothing pass.
@@ -117,6 +131,9 @@ impl Drop for CutWay {
         let _ = TcpStream::connect(self.address);
     }
 }
+
+/// How long nobody is taken after a connection could not be.
+const REST: Duration = Duration::from_millis(10);
 
 /// Where nothing can stand in the middle.
 fn check(url: &str) -> Result<(), Failure> {
@@ -150,6 +167,8 @@ fn accept(listener: &TcpListener, server: SocketAddr, gate: &Arc<Gate>) {
         // Each connection has one in both of its threads. Beyond the bound it is closed, which its client sees.
         let is_full = Arc::strong_count(&open) as u64 > 2 * CONNECTIONS_MAX;
         let Ok((client, _)) = taken else {
+            // There are no descriptors, say: others end meanwhile.
+            std::thread::sleep(REST);
             continue;
         };
         if is_full {
@@ -259,7 +278,7 @@ mod tests {
         says(&mut client, 1);
         way.shut();
         client.write_all(&[2]).unwrap();
-        let wait = std::time::Duration::from_millis(100);
+        let wait = Duration::from_millis(100);
         client.set_read_timeout(Some(wait)).unwrap();
         let nothing = client.read(&mut [0]).unwrap_err();
         assert!(

@@ -86,6 +86,11 @@ impl Means {
         }
     }
 
+    /// How clients reach the server, if that is not how the runner does: the scheme of their address.
+    pub fn transport(&self) -> Option<&'static str> {
+        self.way.as_ref().map(CutWay::transport)
+    }
+
     /// Whether the server is the command's own.
     pub fn has_own(&self) -> bool {
         self.own.is_some()

@@ -19,6 +19,8 @@ pub struct Own {
     cores: Cores,
     /// What it is started with.
     more: &'static [&'static str],
+    /// It was killed on purpose, and none is started in its place yet.
+    is_killed: bool,
 }
 
 impl Own {
@@ -42,6 +44,7 @@ impl Own {
             scratch,
             cores,
             more,
+            is_killed: false,
         };
         let url = match is_amqp {
             true => {
@@ -82,10 +85,12 @@ impl Own {
     /// Kills it, and starts it again on the same directory and port.
     pub fn kill_and_start(&mut self) -> Result<(), Failure> {
         let listen = self.server.address().to_owned();
+        self.is_killed = true;
         self.server.kill().about(SUBJECT)?;
         let (data, scratch) = (self.data(), self.scratch.path());
         self.server =
             ServerProcess::start_at(&data, scratch, (Way::Tcp, &listen), &self.cores, self.more)?;
+        self.is_killed = false;
         Ok(())
     }
 
@@ -104,6 +109,8 @@ impl Own {
     pub fn ended(&mut self) -> Result<(), Failure> {
         match self.server.ended().about(SUBJECT)? {
             None => Ok(()),
+            // Why none came in its place is another failure.
+            Some(_) if self.is_killed => Ok(()),
             Some(status) => {
                 let what = format!("has ended by itself: {status}");
                 Err(Failure::new(Code::Failure, SUBJECT, what))

@@ -257,6 +257,10 @@ struct Entry {
 fn entries(values: Vec<Value>) -> Option<Vec<Entry>> {
     let mut entries = Vec::with_capacity(values.len());
     for entry in values {
+        // What Redis 6.2 has of one that was removed and is another consumer's.
+        if entry == Value::Nil {
+            continue;
+        }
         let [id, fields] = <[Value; 2]>::try_from(entry.values()?).ok()?;
         let fields = fields.values()?;
         if fields.is_empty() {

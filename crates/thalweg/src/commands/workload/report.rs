@@ -61,6 +61,7 @@ pub fn found(result: &RunResult) -> Found {
         "stop consumer",
         "kill server",
         "stop server",
+        "stop proxy",
         "cut",
         "expire token",
     ];
@@ -76,7 +77,7 @@ pub fn found(result: &RunResult) -> Found {
         false,
         counts.lost,
         match is_shut_out {
-            true => "messages were taken and had not come when the token expired: the server has them still",
+            true => "messages were taken and had not come when the token expired: the server may have them still",
             false => "messages were taken and did not come",
         },
     );

@@ -89,7 +89,8 @@ pub fn run(plan: &Plan, course: &Course<'_>) -> Result<Ran, Failure> {
     let first = plan.assignments.first();
     let common = &first.expect("a run has members").common;
     let backend = connect(common)?;
-    let transport = backend.transport();
+    let transport = course.means.borrow().transport();
+    let transport = transport.map_or_else(|| backend.transport(), str::to_owned);
     if common.tls && !["tls", "amqps"].contains(&&*transport) {
         let what = format!(
             "the server was reached by {transport}://; tls = \"yes\" needs a tls:// or an amqps:// address"
@@ -103,7 +104,11 @@ pub fn run(plan: &Plan, course: &Course<'_>) -> Result<Ran, Failure> {
     };
     let backend = match past_proxies.url == common.url {
         true => backend,
-        false => connect(&past_proxies)?,
+        false => {
+            // It would stand beside the clients.
+            drop(backend);
+            connect(&past_proxies)?
+        }
     };
     let ran = backend
         .prepare()

@@ -1,6 +1,4 @@
 //! `SCHEME://USER:PASSWORD@HOST:PORT/PATH`: where the servers of others are, and where a user may keep what says so.
-//!
-//! AMQP has a reader of its own, which knows its guests.
 
 use crate::failure::{About, Failure};
 use std::fs::File;

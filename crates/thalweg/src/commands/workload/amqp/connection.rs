@@ -10,6 +10,7 @@
 //! not sent more than sockets hold, and times of messages are those at which they are handled. There are no heartbeats,
 //! so that a member which is stopped on purpose is not taken for dead.
 
+use super::super::server_url::reach;
 use super::stream::{Received, Stream, is_nothing_yet};
 use super::url::AmqpUrl;
 use crate::failure::{Code, Failure};
@@ -20,7 +21,6 @@ use ::amqp::{
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 use workload::MESSAGE_BYTES_MAX;
 
@@ -116,7 +116,7 @@ impl Connection {
     pub fn connect(url: &AmqpUrl) -> Result<Self, Failure> {
         let name = url.to_string();
         let until = Instant::now() + CONNECT;
-        let socket = reach(url, until)
+        let socket = reach(&(url.host.clone(), url.port), until)
             .map_err(|error| Failure::new(Code::NoServer, &name, format!("no server: {error}")))?;
         let set = || {
             socket.set_nodelay(true)?;
@@ -596,22 +596,6 @@ pub fn short(text: &str) -> ShortString {
 fn body_head(channel: u16, bytes: u32) -> [u8; 7] {
     let ([c0, c1], [b0, b1, b2, b3]) = (channel.to_be_bytes(), bytes.to_be_bytes());
     [::amqp::FrameKind::Body as u8, c0, c1, b0, b1, b2, b3]
-}
-
-/// Connects to the first address of a host that answers.
-fn reach(url: &AmqpUrl, until: Instant) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
-    for address in (&*url.host, url.port).to_socket_addrs()? {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        match TcpStream::connect_timeout(&address, left) {
-            Ok(socket) => return Ok(socket),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }
 
 #[cfg(test)]

@@ -1,20 +1,21 @@
 //! `amqp://USER:PASSWORD@HOST:PORT/VIRTUAL-HOST`: where a server is, and who one is there. `amqps://` is the same over
 //! TLS, with RabbitMQ's own options: `?cacertfile=FILE&server_name_indication=HOST`.
 
-use super::super::server_url::decode;
-use crate::failure::{About, Failure};
+use super::super::server_url::{Kind, decode, place, written};
 use std::fmt;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-/// The variable that has it, where no option and no scenario does.
-pub const VARIABLE: &str = "THALWEG_AMQP_URL";
+/// How it is given.
+pub const KIND: Kind = Kind {
+    name: "AMQP",
+    scheme: SCHEME,
+    variable: "THALWEG_AMQP_URL",
+    is_secret: |text| AmqpUrl::parse(text).map(|url| url.is_secret()),
+};
 /// What it begins with.
 const SCHEME: &str = "amqp://";
 /// The same, encrypted.
 const ENCRYPTED: &str = "amqps://";
-/// A longer file holds something else.
-const FILE_BYTES_MAX: u64 = 64 << 10;
 /// Who one is if the URL does not say it, and the password that everybody knows.
 const GUEST: &str = "guest";
 
@@ -83,28 +84,17 @@ impl AmqpUrl {
             None => return refuse("has options that are not known, or twice"),
         };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (credentials, place) = match authority.rsplit_once('@') {
-            Some((credentials, place)) => (Some(credentials), place),
+        let (credentials, at) = match authority.rsplit_once('@') {
+            Some((credentials, at)) => (Some(credentials), at),
             None => (None, authority),
         };
-        let (host, port) = match place.strip_prefix('[').map(|rest| rest.split_once(']')) {
-            Some(Some((host, rest))) => (host, rest.strip_prefix(':')),
-            Some(None) => return refuse("has no end of its address"),
-            None => match place.split_once(':') {
-                Some((host, port)) => (host, Some(port)),
-                None => (place, None),
-            },
-        };
-        let is_clean = |one: char| !one.is_control() && !one.is_whitespace();
-        if host.is_empty() || !host.chars().all(is_clean) {
-            return refuse("names no host");
-        }
         let usual = match is_encrypted {
             true => ENCRYPTED_PORT,
             false => PORT,
         };
-        let Ok(port) = port.map_or(Ok(usual), str::parse::<u16>) else {
-            return refuse("has a port that is none");
+        let (host, port) = match place(at, usual) {
+            Ok(found) => found,
+            Err(why) => return refuse(why),
         };
         let decoded = credentials.map(|credentials| {
             let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
@@ -119,7 +109,7 @@ impl AmqpUrl {
             return refuse("has a % without two hexadecimal digits of UTF-8");
         };
         Ok(Self {
-            host: host.to_owned(),
+            host,
             port,
             user,
             password,
@@ -155,10 +145,7 @@ impl AmqpUrl {
 
     /// Host and port.
     pub fn authority(&self) -> String {
-        match self.host.contains(':') {
-            true => format!("[{}]:{}", self.host, self.port),
-            false => format!("{}:{}", self.host, self.port),
-        }
+        written(&(self.host.clone(), self.port))
     }
 
     /// Whether others may see it.
@@ -225,59 +212,10 @@ pub fn of_guest(address: &str, authorities: Option<PathBuf>) -> String {
     format!("{scheme}{GUEST}:{GUEST}@{address}/{options}")
 }
 
-/// The server of a run: that of the option, of the scenario, or of the environment. Each is a URL, or a file with one.
-pub fn find(option: Option<&str>, scenario: Option<&str>) -> Result<Option<String>, Failure> {
-    if let Some(option) = option {
-        return of_option(option).map(Some);
-    }
-    if let Some(text) = scenario {
-        return of_text("url", text).map(Some);
-    }
-    match std::env::var(VARIABLE) {
-        Ok(text) if !text.trim().is_empty() => of_text(VARIABLE, text.trim()).map(Some),
-        _ => Ok(None),
-    }
-}
-
-/// What everybody on the host can see has no password.
-fn of_option(option: &str) -> Result<String, Failure> {
-    let text = of_text("--url", option)?;
-    let is_secret = AmqpUrl::parse(option).is_ok_and(|url| url.is_secret());
-    if is_secret {
-        let what = format!(
-            "this URL has a password, and a command line shows it to everybody on this host. Put it into a file that \
-             only you can read, and give that; or into the environment variable {VARIABLE}"
-        );
-        return Err(Failure::usage("--url", what));
-    }
-    Ok(text)
-}
-
-fn of_text(subject: &str, text: &str) -> Result<String, Failure> {
-    if !text.contains("://") {
-        return of_file(Path::new(text));
-    }
-    AmqpUrl::parse(text).map_err(|why| Failure::usage(subject, why))?;
-    Ok(text.to_owned())
-}
-
-/// The first line of a file that is not blank and does not begin with `#`.
-fn of_file(path: &Path) -> Result<String, Failure> {
-    let name = path.display().to_string();
-    let mut text = String::new();
-    let file = std::fs::File::open(path).about(&name)?;
-    file.take(FILE_BYTES_MAX)
-        .read_to_string(&mut text)
-        .about(&name)?;
-    let line = ::client::url::first_line(&text);
-    let line = line.ok_or_else(|| Failure::usage(&name, "has no line with a URL of AMQP"))?;
-    AmqpUrl::parse(line).map_err(|why| Failure::usage(&name, why))?;
-    Ok(line.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn a_url_says_where_and_who() {
@@ -351,9 +289,12 @@ mod tests {
         }
         let url = AmqpUrl::parse("amqp://u:secret@host/").unwrap();
         assert!(!format!("{url} {url:?}").contains("secret"));
-        let refused = of_option("amqp://u:secret@host/").unwrap_err().to_string();
+        let refused = KIND
+            .find(Some("amqp://u:secret@host/"), None)
+            .unwrap_err()
+            .to_string();
         assert!(
-            refused.contains(VARIABLE) && !refused.contains("secret"),
+            refused.contains(KIND.variable) && !refused.contains("secret"),
             "{refused}"
         );
     }
@@ -364,8 +305,11 @@ mod tests {
         let path = directory.path().join("url");
         std::fs::write(&path, "# of the lab\n\n amqp://u:secret@host/ \n").unwrap();
         let option = path.display().to_string();
-        assert_eq!(of_option(&option).unwrap(), "amqp://u:secret@host/");
+        assert_eq!(
+            KIND.find(Some(&option), None).unwrap().as_deref(),
+            Some("amqp://u:secret@host/")
+        );
         std::fs::write(&path, "thalweg://AQ@host").unwrap();
-        assert!(of_option(&option).is_err());
+        assert!(KIND.find(Some(&option), None).is_err());
     }
 }

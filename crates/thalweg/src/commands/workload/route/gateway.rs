@@ -126,7 +126,15 @@ pub fn start(starter: &Starter<'_>, backend: Backend) -> Result<Service, Failure
         Ok(Url(path.display().to_string()))
     };
     let (url, inside) = match backend {
-        Backend::Amqp => of_amqp(found("amqpsUrl")?, found("thalwegUrlInside")?, &folder)?,
+        Backend::Amqp => {
+            let name = found("amqpsServerName")?.to_owned();
+            of_amqp(
+                found("amqpsUrl")?,
+                name,
+                found("thalwegUrlInside")?,
+                &folder,
+            )?
+        }
         _ => (
             write("thalwegUrl", "url")?,
             write("thalwegUrlInside", "inside")?,
@@ -144,7 +152,12 @@ pub fn start(starter: &Starter<'_>, backend: Backend) -> Result<Service, Failure
 }
 
 /// The URL of AMQP by which clients reach the instance, and the same past the gateway.
-fn of_amqp(outside: &str, inside: &str, folder: &Path) -> Result<(Url, Url), Failure> {
+fn of_amqp(
+    outside: &str,
+    name: String,
+    inside: &str,
+    folder: &Path,
+) -> Result<(Url, Url), Failure> {
     let failed = |why: String| Failure::new(Code::Failure, "the gateway's answer", why);
     let outside = AmqpUrl::parse(outside).map_err(failed)?;
     let address = StreamUrl::parse(inside).map_err(failed)?.address;
@@ -159,10 +172,10 @@ fn of_amqp(outside: &str, inside: &str, folder: &Path) -> Result<(Url, Url), Fai
         .join(PROJECT)
         .join(INSTANCE)
         .join("data");
-    // Whom an instance trusts is its own affair: native clients have its certificate's hash.
-    let encryption = outside.encryption.clone().map(|one| Encryption {
+    // Native clients have the hash of an instance's certificate.
+    let encryption = Some(Encryption {
         authorities: Some(data.join("tls/authority.pem")),
-        ..one
+        name: Some(name),
     });
     let with = |port: u16| AmqpUrl {
         port,

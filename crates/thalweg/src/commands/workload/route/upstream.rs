@@ -128,6 +128,12 @@ impl Upstream {
             How::Group(group) => {
                 let endpoint = match self.is_encrypted() {
                     // With the name, for one who routes by it: the certificates are known by their hashes.
+                    true if group.endpoints[0].contains('?') => {
+                        format!(
+                            "tls://{place}{}",
+                            options_with_name(&group.endpoints[0], NAME)
+                        )
+                    }
                     true => format!("tls://{place}?name={NAME}&{}", hashes(&group.certificates)),
                     false => format!("tcp://{place}"),
                 };
@@ -343,6 +349,38 @@ mod tests {
             text,
             "thalweg://AQID@127.0.0.1:7/lab/run?sha256=ab&name=gate.org\n"
         );
+    }
+
+    /// As with a line that is cut, nearest to the clients, before a proxy.
+    #[test]
+    fn a_group_goes_through_twice_and_keeps_its_certificate() {
+        let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let hash = "ab".repeat(32);
+        let here = Host::this();
+        let group = GroupFile {
+            directory: wire::DirectoryId(1),
+            instance: wire::ServerInstance(2),
+            host: here.name,
+            boot_id: here.boot_id,
+            endpoints: vec!["tls://127.0.0.1:9".to_owned()],
+            token: vec![0; 32].into(),
+            certificates: vec![Fingerprint::parse(&hash).unwrap()],
+        };
+        let mut path = folders[0].path().join("thalweg.json");
+        std::fs::write(&path, group.to_json()).unwrap();
+        for (folder, port) in folders[1..].iter().zip([7, 8]) {
+            let url = path.display().to_string();
+            let url = upstream(Backend::Thalweg, &url).through(port, folder.path());
+            path = url.unwrap().0.into();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let endpoint = &GroupFile::parse(&text).unwrap().endpoints[0];
+            assert!(
+                endpoint.starts_with(&format!("tls://127.0.0.1:{port}?")),
+                "{endpoint}"
+            );
+            assert_eq!(option_of(endpoint, "sha256"), Some(&*hash));
+            assert_eq!(option_of(endpoint, "name"), Some(NAME));
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::*;
 use ::amqp::{confirm, queue};
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
 
 /// A server that says what a test wants.
