@@ -36,7 +36,7 @@ pub fn thalweg(token: &Token, way: &Way, path: &str) -> String {
 }
 
 /// `amqps://USER:PASSWORD@HOST:PORT`, for clients of AMQP. It is the same port: TLS names the instance. Where another
-/// address is dialled the name is told beside it: many clients refuse a URL with options that they do not know.
+/// address is dialled the name stands beside the URL: many clients refuse one with options that they do not know.
 pub fn amqps(user: &str, token: &Token, way: &Way) -> String {
     // The only character of a token that means something in a URL.
     let password = token.to_text().replace(':', "%3A");

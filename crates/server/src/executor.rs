@@ -53,8 +53,7 @@ pub struct Executor<E> {
     /// Links of which the node has had no Hello.
     strangers: Strangers,
     /// Links that do not stand yet, as in a handshake of TLS, or with nothing said at a shared port, and until when they
-    /// may. Ids count
-    /// up, so that the first is the oldest.
+    /// may. Ids count up, so that the first is the oldest.
     connecting: BTreeMap<net::LinkId, Duration>,
     /// Lines about connections that were dropped or could not be taken.
     dropped: RareLine,

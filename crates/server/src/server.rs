@@ -253,7 +253,6 @@ impl Server {
         let system = System::new(Parts {
             reactor,
             listeners,
-            shares_ports: config.shares_ports(),
             disk,
             threads,
             examine,

@@ -91,8 +91,6 @@ pub struct Parts {
     pub reactor: Reactor,
     /// Where connections come from.
     pub listeners: Vec<Box<dyn Listener>>,
-    /// Whether some of them take clients of AMQP and of ours at one port.
-    pub shares_ports: bool,
     /// Carries out operations that do not wait.
     pub disk: Arc<dyn Disk>,
     /// Carry out the others.
@@ -122,8 +120,6 @@ pub struct Parts {
 /// See the module.
 pub struct System {
     reactor: Reactor,
-    /// Whether links may turn out to carry frames once their first byte has come.
-    shares_ports: bool,
     threads: DiskThreads,
     examine: ExamineThreads,
     /// Looks under way: without one nobody is asked, for there is a lock.
@@ -195,7 +191,6 @@ impl System {
         }
         Ok(Self {
             reactor,
-            shares_ports: parts.shares_ports,
             threads: parts.threads,
             examine: parts.examine,
             examining: 0,
@@ -374,9 +369,7 @@ impl Environment for System {
         if heard.capabilities().bytes_alone {
             return Some(crate::address::is_encrypted(&heard.peer().address));
         }
-        if self.shares_ports {
-            self.reactor.frame(link);
-        }
+        self.reactor.frame(link);
         None
     }
 

@@ -196,7 +196,7 @@ impl Case {
                 assert!(is_noted("messages that were taken is lost"), "{what}");
             }
         }
-        // Whoever is there to answer has answered.
+        // Each member that is there has answered.
         if self.has_replies && *act != "kill" {
             assert_eq!(number(result, "/replies"), MESSAGES * copies, "{what}");
             assert_eq!(number(result, "/unanswered"), 0, "{what}");

@@ -98,11 +98,10 @@ impl<S: ByteStream> StreamLink<S> {
 
     /// A link over a stream that stands, of which these bytes have been read: up, and said to be.
     pub(crate) fn heard(stream: S, peer: Peer, options: LinkOptions, first: &[u8]) -> Self {
-        Self {
-            phase: Phase::Up,
-            inbox: Inbox::with(first),
-            ..Self::new(stream, peer, options)
-        }
+        let mut link = Self::new(stream, peer, options);
+        link.phase = Phase::Up;
+        link.inbox.begin_with(first);
+        link
     }
 
     /// The link is dead: answers what is open, then says why.

@@ -126,12 +126,10 @@ impl Inbox {
         }
     }
 
-    /// The receiving half of a stream that has given these bytes already: [`FIRST_BYTES_MAX`] at most.
-    pub(super) fn with(first: &[u8]) -> Self {
-        let mut inbox = Self::new();
-        inbox.buffer[..first.len()].copy_from_slice(first);
-        inbox.end = first.len();
-        inbox
+    /// The stream has given these bytes already, [`FIRST_BYTES_MAX`] at most, and nothing else.
+    pub(super) fn begin_with(&mut self, first: &[u8]) {
+        self.buffer[..first.len()].copy_from_slice(first);
+        self.end = first.len();
     }
 
     /// Where the stream is, for the error of a stream that ends.

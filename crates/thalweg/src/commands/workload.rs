@@ -54,7 +54,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use workload::{
-    Architecture, Backend, EXPERIMENTS, Observed, Pace, Plan, Run, RunResult, Scenario, Text, Url,
+    Architecture, EXPERIMENTS, Observed, Pace, Plan, Run, RunResult, Scenario, Text, Url,
 };
 
 pub fn run(command: WorkloadCommand) -> Result<ExitCode, Failure> {
@@ -195,11 +195,7 @@ fn run_number() -> Result<u64, Failure> {
 
 /// The server that runs already.
 fn running(args: &RunArgs, scenario: &mut Scenario) -> Result<(), Failure> {
-    let kind = match scenario.backend {
-        Backend::Amqp => Some(&amqp::url::KIND),
-        other => connect::kind_of(other),
-    };
-    if let Some(kind) = kind {
+    if let Some(kind) = connect::kind_of(scenario.backend) {
         let known = scenario.url.take();
         let url = kind.find(args.url.as_deref(), known.as_ref().map(|url| &*url.0))?;
         scenario.url = url.map(Url);
@@ -213,10 +209,6 @@ fn running(args: &RunArgs, scenario: &mut Scenario) -> Result<(), Failure> {
     }
     connect::check_url(scenario)?;
     match &scenario.url {
-        Some(url) if url.0.starts_with("amqp") && scenario.backend != Backend::Amqp => {
-            let what = "a URL of AMQP needs --backend amqp, or backend = \"amqp\" in the scenario";
-            Err(Failure::usage("url", what))
-        }
         Some(_) => Ok(()),
         None => {
             let what = "there is no server: give --url, or --serve for one of its own";

@@ -1,6 +1,6 @@
 //! Which backend carries the messages of a run.
 
-use super::amqp::Amqp;
+use super::amqp::{self, Amqp};
 use super::backend::Backend;
 #[cfg(feature = "kafka")]
 use super::kafka::Kafka;
@@ -11,8 +11,9 @@ use super::{kafka_url, redis};
 use crate::failure::Failure;
 use workload::{Architecture, Common, Scenario};
 
-/// The backends whose servers this command does not start, by their URLs.
-const KINDS: [(workload::Backend, &Kind); 2] = [
+/// The backends whose URLs are those of others' protocols.
+const KINDS: [(workload::Backend, &Kind); 3] = [
+    (workload::Backend::Amqp, &amqp::url::KIND),
     (workload::Backend::Redis, &redis::url::KIND),
     (workload::Backend::Kafka, &kafka_url::KIND),
 ];
@@ -35,7 +36,7 @@ pub fn check(scenario: &Scenario, architecture: Architecture) -> Result<(), Fail
     if scenario.backend == workload::Backend::Kafka && !cfg!(feature = "kafka") {
         return Err(without_kafka());
     }
-    match kind_of(scenario.backend) {
+    match bare(scenario.backend) {
         Some(kind) if architecture != Architecture::Direct => {
             let what = format!("servers of {} are reached \"direct\" alone", kind.name);
             Err(Failure::usage("architecture", what))
@@ -58,7 +59,13 @@ fn without_kafka() -> Failure {
     Failure::usage("backend", what)
 }
 
-/// How the URLs of a backend look that is neither Thalweg's own nor AMQP.
+/// The kind of a backend whose server this command does not start, and reaches directly and in plain alone.
+fn bare(backend: workload::Backend) -> Option<&'static Kind> {
+    let kind = kind_of(backend);
+    kind.filter(|_| backend != workload::Backend::Amqp)
+}
+
+/// How the URLs of a backend look that is not Thalweg's own.
 pub fn kind_of(backend: workload::Backend) -> Option<&'static Kind> {
     let found = KINDS.iter().find(|(one, _)| *one == backend);
     found.map(|(_, kind)| *kind)
@@ -70,7 +77,7 @@ pub fn check_url(scenario: &Scenario) -> Result<(), Failure> {
         return Ok(());
     };
     let is_other = |one: &&(workload::Backend, &Kind)| {
-        one.0 != scenario.backend && url.0.starts_with(one.1.scheme)
+        one.0 != scenario.backend && one.1.schemes.iter().any(|scheme| url.0.starts_with(scheme))
     };
     match KINDS.iter().find(is_other) {
         None => Ok(()),
@@ -86,15 +93,11 @@ pub fn check_url(scenario: &Scenario) -> Result<(), Failure> {
 
 /// `--serve` starts a server of Thalweg, which speaks none of these protocols.
 pub fn check_serve(backend: workload::Backend) -> Result<(), Failure> {
-    let Some(kind) = kind_of(backend) else {
+    let Some(kind) = bare(backend) else {
         return Ok(());
     };
-    let Kind {
-        name,
-        scheme,
-        variable,
-        ..
-    } = kind;
+    let Kind { name, variable, .. } = kind;
+    let scheme = kind.schemes[0];
     let what = format!(
         "starts a server of Thalweg, which does not speak the protocol of {name}: give --url {scheme}HOST:PORT of one that \
          runs, or {variable}"

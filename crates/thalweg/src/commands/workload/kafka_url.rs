@@ -4,7 +4,7 @@ use super::server_url::{Kind, Place, place};
 
 pub const KIND: Kind = Kind {
     name: "Kafka",
-    scheme: SCHEME,
+    schemes: &[SCHEME],
     variable: "THALWEG_KAFKA_URL",
     is_secret: |text| parse(text).map(|_| false),
 };

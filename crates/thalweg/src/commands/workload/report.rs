@@ -55,7 +55,7 @@ pub fn found(result: &RunResult) -> Found {
     }
     let begins = |word: &str| result.done.iter().any(|done| done.fault.starts_with(word));
     let (kills_consumer, kills_producer) = (begins("kill consumer"), begins("kill producer"));
-    // Whoever is away for long enough has lost its place by then, and acknowledgements on their way with a server are.
+    // A member that is away for long enough has lost its place, and acknowledgements on their way with a server are lost.
     let again = [
         "kill consumer",
         "stop consumer",

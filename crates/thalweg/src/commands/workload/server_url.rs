@@ -14,8 +14,8 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 pub struct Kind {
     /// Whose it is, in messages.
     pub name: &'static str,
-    /// What it begins with.
-    pub scheme: &'static str,
+    /// What it begins with: the usual one first.
+    pub schemes: &'static [&'static str],
     /// The variable that has one, where no option and no scenario does.
     pub variable: &'static str,
     /// Whether others must not see this one, or why it is none. That has no part of the text: there may be a password in it.
@@ -169,7 +169,7 @@ mod tests {
 
     const KIND: Kind = Kind {
         name: "Redis",
-        scheme: "redis://",
+        schemes: &["redis://"],
         variable: "THALWEG_REDIS_URL",
         is_secret: |text| match text.strip_prefix("redis://") {
             Some(rest) => Ok(rest.contains('@')),

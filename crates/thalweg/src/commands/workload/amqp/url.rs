@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// How it is given.
 pub const KIND: Kind = Kind {
     name: "AMQP",
-    scheme: SCHEME,
+    schemes: &[SCHEME, ENCRYPTED],
     variable: "THALWEG_AMQP_URL",
     is_secret: |text| AmqpUrl::parse(text).map(|url| url.is_secret()),
 };

@@ -5,7 +5,7 @@ use std::fmt;
 
 pub const KIND: Kind = Kind {
     name: "Redis",
-    scheme: SCHEME,
+    schemes: &[SCHEME],
     variable: "THALWEG_REDIS_URL",
     is_secret: |text| RedisUrl::parse(text).map(|url| url.credentials.is_some()),
 };
