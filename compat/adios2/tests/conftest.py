@@ -17,6 +17,9 @@ import pytest
 HOME = Path(os.environ["ADIOS2_HOME"])
 BUILD = HOME / "build-2.12"
 COMMAND = os.environ["THALWEG"]
+#: What programs begin from. Threads start some of them, and pytest changes this process's environment all the while,
+#: under the feet of an `exec` that reads it: it then fails with EFAULT.
+ENVIRONMENT = dict(os.environ)
 #: Longer than anything takes here: what comes to it hangs.
 LONG = 120.0
 
@@ -42,6 +45,7 @@ class Server:
         with (self.directory / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [COMMAND, "serve", "--directory", str(self.directory / "data"), "--group-file", str(self.group_file)],
+                env=ENVIRONMENT,
                 stdout=log,
                 stderr=log,
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import tomllib
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from conftest import BUILD, LONG, Server
+from conftest import BUILD, ENVIRONMENT, LONG, Server
 
 ENGINES = ("sst", "thalweg")
 #: So many run at once: most of a case is waiting.
@@ -98,7 +97,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def run_on(case: Case, engine: str, directory: Path) -> bool:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("THALWEG")}
+    environment = {name: value for name, value in ENVIRONMENT.items() if not name.startswith("THALWEG")}
     programs = directory / "programs"
     programs.mkdir()
     if engine == "sst":
