@@ -647,7 +647,7 @@ impl ProducerShared {
                     what: format!(
                         "space for an event of {}: {error}; {}{}",
                         self.topic.name,
-                        self.mailbox.liveness.describe_now(),
+                        self.topic.liveness(&self.mailbox).describe_now(),
                         self.refusals.describe_any()
                     ),
                 };

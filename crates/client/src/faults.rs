@@ -37,6 +37,12 @@ pub enum Fault {
     LostEnd,
     /// Say that a queue has nothing while it recovers.
     RecoveringIsNothing,
+    /// Leave at a node what it was sent of a topic that is at another one now.
+    LeavesBehind,
+    /// Follow a hint wherever it leads.
+    AnyHint,
+    /// Go from node to node as fast as they answer.
+    EndlessHops,
 }
 
 #[cfg(feature = "testing")]

@@ -259,7 +259,7 @@ impl<D: Delivery> Feed<D> {
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
-        if let Some(lost) = self.mailbox.liveness.lost() {
+        if let Some(lost) = self.topic.liveness(&self.mailbox).lost() {
             return Err(lost);
         }
         match self.mailbox.ended() {

@@ -154,12 +154,13 @@ impl<D: Pull> Handle<D> {
                 return Ok(Look::Nothing);
             }
             feed.health()?;
-            let until = feed.standing.wait_until(patience, look, mailbox);
+            let node = feed.topic.liveness(mailbox);
+            let until = feed.standing.wait_until(patience, look, (mailbox, &node));
             if feed.wait(seen, until) {
                 continue;
             }
             if patience.has_passed() {
-                feed.standing.verdict(mailbox)?;
+                feed.standing.verdict(&node)?;
                 return Ok(Look::Nothing);
             }
             if look.has_passed() {

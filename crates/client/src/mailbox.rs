@@ -174,7 +174,7 @@ impl Counters {
 
 /// What is known of the peer, for error messages.
 pub(crate) struct Liveness {
-    clock: Clock,
+    clock: Arc<Clock>,
     state: Mutex<LivenessState>,
     /// Nanoseconds on the core's clock; 0 is never. Written by the core alone.
     heard_ns: AtomicU64,
@@ -193,6 +193,19 @@ struct LivenessState {
 }
 
 impl Liveness {
+    fn new(clock: Arc<Clock>) -> Self {
+        Self {
+            clock,
+            state: Mutex::default(),
+            heard_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// What is known of another node, by the same clock: nothing yet.
+    pub fn of_another(&self) -> Self {
+        Self::new(self.clock.clone())
+    }
+
     fn lock(&self) -> MutexGuard<'_, LivenessState> {
         self.state.lock().expect("no holder panics here")
     }
@@ -279,6 +292,11 @@ impl Liveness {
         )
     }
 
+    /// The time on the core's clock.
+    pub fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
     /// [`Liveness::describe`] for callers' threads.
     pub fn describe_now(&self) -> String {
         self.describe(self.clock.now())
@@ -303,7 +321,8 @@ pub(crate) struct Mailbox {
     on_waiting: OnceLock<Arc<OnWaiting>>,
     /// Set when the core has ended; nothing is answered any more.
     ended: OnceLock<ClientError>,
-    pub liveness: Liveness,
+    /// Of the node that the endpoint names.
+    pub liveness: Arc<Liveness>,
     pub counters: Arc<Counters>,
 }
 
@@ -318,11 +337,7 @@ impl Mailbox {
             next_key: AtomicU64::new(1),
             on_waiting: OnceLock::new(),
             ended: OnceLock::new(),
-            liveness: Liveness {
-                clock,
-                state: Mutex::default(),
-                heard_ns: AtomicU64::new(0),
-            },
+            liveness: Arc::new(Liveness::new(Arc::new(clock))),
             counters: Arc::default(),
         })
     }

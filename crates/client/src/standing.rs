@@ -8,7 +8,7 @@
 
 use crate::error::ClientError;
 use crate::faults::{Fault, planted};
-use crate::mailbox::Mailbox;
+use crate::mailbox::{Liveness, Mailbox};
 use crate::options::Waiting;
 use memory::Deadline;
 use std::sync::{Mutex, MutexGuard};
@@ -167,20 +167,20 @@ impl Standing {
     /// # Errors
     /// [`ClientError::Unreachable`], [`ClientError::Recovering`], or what the
     /// server has against it for now.
-    pub fn verdict(&self, mailbox: &Mailbox) -> Result<(), ClientError> {
-        let now = mailbox.clock().now();
+    pub fn verdict(&self, node: &Liveness) -> Result<(), ClientError> {
+        let now = node.now();
         let state = self.lock();
         if let Some(hindrance) = &state.hindrance {
             let recovers = matches!(hindrance, Hindrance::Recovering { .. });
             if recovers && planted(Fault::RecoveringIsNothing) {
                 return Ok(());
             }
-            return Err(self.error(hindrance, "", now, mailbox));
+            return Err(self.error(hindrance, "", now, node));
         }
         match &state.ended {
             Some((at, hindrance)) if now < *at + SETTLED_AFTER => {
                 let lately = "it is back, and what it has may be on its way: ";
-                Err(self.error(hindrance, lately, now, mailbox))
+                Err(self.error(hindrance, lately, now, node))
             }
             _ => Ok(()),
         }
@@ -188,19 +188,24 @@ impl Standing {
 
     /// Until when a pull waits for news in one go: for one look, that ends by
     /// `look`. One without a deadline is reported, if it is time.
-    pub fn wait_until(&self, patience: &Patience, look: Deadline, mailbox: &Mailbox) -> Deadline {
+    pub fn wait_until(
+        &self,
+        patience: &Patience,
+        look: Deadline,
+        (mailbox, node): (&Mailbox, &Liveness),
+    ) -> Deadline {
         let until = patience.deadline.earlier(look);
         let report = match patience.timeout {
             Some(_) => None,
-            None => self.report(mailbox),
+            None => self.report(mailbox, node),
         };
         report.map_or(until, |again| until.earlier(Deadline::after(again)))
     }
 
     /// While a pull waits that has no deadline: reports what it waits for, now
     /// and then. Says when to look again, if it waits for the server.
-    fn report(&self, mailbox: &Mailbox) -> Option<Duration> {
-        let now = mailbox.clock().now();
+    fn report(&self, mailbox: &Mailbox, node: &Liveness) -> Option<Duration> {
+        let now = node.now();
         let mut state = self.lock();
         let since = now.saturating_sub(state.hindered_at);
         let Some(hindrance) = state.hindrance.clone() else {
@@ -220,7 +225,7 @@ impl Standing {
         }
         state.reported_at = Some(now);
         drop(state);
-        let reason = self.error(&hindrance, "", now, mailbox);
+        let reason = self.error(&hindrance, "", now, node);
         self.notify(mailbox, since, Some(reason));
         Some(REPORT_EVERY)
     }
@@ -241,16 +246,16 @@ impl Standing {
         hindrance: &Hindrance,
         lately: &str,
         now: Duration,
-        mailbox: &Mailbox,
+        node: &Liveness,
     ) -> ClientError {
         let unreachable = |reason: String| ClientError::Unreachable {
-            address: mailbox.liveness.address(),
+            address: node.address(),
             reason: format!("{lately}{reason}"),
         };
         let title = &self.title;
         match hindrance {
             Hindrance::Away => {
-                let silence = mailbox.liveness.silence(now).as_secs_f64();
+                let silence = node.silence(now).as_secs_f64();
                 unreachable(format!(
                     "{title} waits, and the last sign of life came {silence:.1} s ago"
                 ))
@@ -291,7 +296,7 @@ mod tests {
     #[test]
     fn one_that_was_never_hindered_says_that_there_was_nothing() {
         let (mailbox, standing) = ground();
-        assert!(standing.verdict(&mailbox).is_ok());
+        assert!(standing.verdict(&mailbox.liveness).is_ok());
     }
 
     #[test]
@@ -302,10 +307,10 @@ mod tests {
         begins.note(seconds(9), Some(Hindrance::Unanswered));
         begins.note(seconds(9), None);
         mailbox.clock().set(seconds(9));
-        assert!(begins.verdict(&mailbox).is_ok());
+        assert!(begins.verdict(&mailbox.liveness).is_ok());
         assert!(standing.note(seconds(10), Some(Hindrance::Away)));
         mailbox.clock().set(seconds(11));
-        let error = standing.verdict(&mailbox).unwrap_err();
+        let error = standing.verdict(&mailbox.liveness).unwrap_err();
         assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
         assert!(error.is_retryable());
         assert!(standing.note(seconds(12), None));
@@ -313,10 +318,10 @@ mod tests {
         mailbox
             .clock()
             .set(seconds(12) + Duration::from_millis(900));
-        let error = standing.verdict(&mailbox).unwrap_err();
+        let error = standing.verdict(&mailbox.liveness).unwrap_err();
         assert!(error.to_string().contains("it is back"), "{error}");
         mailbox.clock().set(seconds(13));
-        assert!(standing.verdict(&mailbox).is_ok());
+        assert!(standing.verdict(&mailbox.liveness).is_ok());
     }
 
     #[test]
@@ -325,7 +330,7 @@ mod tests {
         let until = seconds(20);
         standing.note(seconds(10), Some(Hindrance::Recovering { until }));
         mailbox.clock().set(seconds(12));
-        let error = standing.verdict(&mailbox).unwrap_err();
+        let error = standing.verdict(&mailbox.liveness).unwrap_err();
         assert!(error.is_retryable());
         let ClientError::Recovering { left, .. } = &error else {
             panic!("{error}");
@@ -341,23 +346,25 @@ mod tests {
         mailbox.set_on_waiting(Arc::new(move |waiting: &Waiting| {
             hears.lock().unwrap().push(waiting.to_string());
         }));
-        assert_eq!(standing.report(&mailbox), None);
+        assert_eq!(standing.report(&mailbox, &mailbox.liveness), None);
         standing.note(seconds(100), Some(Hindrance::Away));
         for second in 100..135 {
             mailbox.clock().set(seconds(second));
-            let again = standing.report(&mailbox).expect("it looks again");
+            let again = standing
+                .report(&mailbox, &mailbox.liveness)
+                .expect("it looks again");
             assert!(again <= REPORT_EVERY);
         }
         standing.note(seconds(135), None);
         mailbox.clock().set(seconds(136));
-        assert_eq!(standing.report(&mailbox), None);
-        assert_eq!(standing.report(&mailbox), None);
+        assert_eq!(standing.report(&mailbox, &mailbox.liveness), None);
+        assert_eq!(standing.report(&mailbox, &mailbox.liveness), None);
         // An outage that nobody was notified of ends in silence as well.
         standing.note(seconds(140), Some(Hindrance::Away));
         mailbox.clock().set(seconds(141));
-        standing.report(&mailbox);
+        standing.report(&mailbox, &mailbox.liveness);
         standing.note(seconds(142), None);
-        standing.report(&mailbox);
+        standing.report(&mailbox, &mailbox.liveness);
         let reported = reported.lock().unwrap();
         assert_eq!(reported.len(), 4, "{reported:?}");
         assert!(reported[0].starts_with("consumer c of t has waited for 10 s: no server"));

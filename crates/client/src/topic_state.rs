@@ -1,6 +1,7 @@
 //! What is known of a topic, shared by its handles.
 
 use crate::error::ClientError;
+use crate::mailbox::{Liveness, Mailbox};
 use memory::fork::ForkSlot;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -31,6 +32,8 @@ pub(crate) struct TopicState {
     /// As they were when the topic was opened: what a forked child starts from.
     opened: Vec<PartitionDescription>,
     partitions: ForkSlot<RwLock<Vec<PartitionDescription>>>,
+    /// What is known of the node where it is, if that is another one than the first. Each process has its own connections.
+    node: ForkSlot<RwLock<Option<Arc<Liveness>>>>,
 }
 
 impl TopicState {
@@ -56,6 +59,7 @@ impl TopicState {
             partition_count: AtomicU32::new(description.partitions.len() as u32),
             opened: description.partitions,
             partitions: ForkSlot::new(),
+            node: ForkSlot::new(),
         })
     }
 
@@ -126,6 +130,25 @@ impl TopicState {
         let make = || Ok::<_, Infallible>(RwLock::new(self.opened.clone()));
         let Ok(known) = self.partitions.get_or_make(make);
         known
+    }
+
+    /// Whether the node where it is can be heard, which is the one that `mailbox` knows of as long as nothing else was said.
+    pub fn liveness(&self, mailbox: &Mailbox) -> Arc<Liveness> {
+        let elsewhere = self.node.get_ref();
+        let elsewhere =
+            elsewhere.and_then(|node| node.read().expect("no holder panics here").clone());
+        elsewhere.unwrap_or_else(|| mailbox.liveness.clone())
+    }
+
+    /// It is at the node of which this is known; `None` is the first one.
+    pub fn is_at(&self, node: Option<Arc<Liveness>>) {
+        if node.is_none() && self.node.get_ref().is_none() {
+            return;
+        }
+        let Ok(known) = self
+            .node
+            .get_or_make(|| Ok::<_, Infallible>(RwLock::default()));
+        *known.write().expect("no holder panics here") = node;
     }
 
     #[inline]

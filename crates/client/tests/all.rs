@@ -19,6 +19,7 @@ mod damage;
 mod data;
 mod definitions;
 mod draining;
+mod elsewhere;
 mod groups;
 mod job_end;
 mod latest;

@@ -26,7 +26,7 @@ const VARIABLE: &str = "THALWEG_TRACED_EVENT";
 const WATCHDOG: Duration = Duration::from_secs(300);
 
 /// The most files that an event may pass from the push to the acknowledgement by the consumer.
-const FILES_MAX: usize = 110;
+const FILES_MAX: usize = 111;
 /// Fewer than half of what it was are no shorter path, but a trace that says nothing.
 const FILES_MIN: usize = 48;
 /// Traces, of which the shortest counts: beside a load an event waits for the processor, and what is done from time to

@@ -5,7 +5,7 @@ use crate::machine::{ADDRESS, DIRECTORY, TOKEN};
 use crate::trace::Trace;
 use crate::wired::Wired;
 use bytes::Bytes;
-use client::core::{ClientCore, Input, Output};
+use client::core::{ClientCore, FIRST_NODE, Input, Output};
 use client::{Driver, DriverOptions, Endpoint, SimulatedWait};
 use net::testing::counted::{Counted, Counters};
 use net::testing::sim::SimNet;
@@ -128,8 +128,12 @@ impl Program {
         self.links.clear();
         // It has no thread that could be waited for, and drains nothing now.
         let _ = self.driver.close(Duration::ZERO);
-        self.core
-            .handle(Duration::from_nanos(now), Input::Wake, None);
+        self.core.handle(
+            Duration::from_nanos(now),
+            FIRST_NODE,
+            Input::Wake,
+            &mut None,
+        );
         while self.core.poll_output().is_some() {}
         self.ended = true;
     }
@@ -166,9 +170,10 @@ impl Program {
     fn handle(&mut self, now: u64, input: Input) {
         let present = self.present;
         let wired = present.and_then(|attempt| self.links.get_mut(&attempt));
-        let link = wired.map(Wired::ask);
-        self.core.handle(Duration::from_nanos(now), input, link);
-        while let Some(output) = self.core.poll_output() {
+        let mut link = wired.map(Wired::ask);
+        let at = Duration::from_nanos(now);
+        self.core.handle(at, FIRST_NODE, input, &mut link);
+        while let Some((_, output)) = self.core.poll_output() {
             match output {
                 Output::ReadGroupFile(_) => unreachable!("the endpoint is an address"),
                 Output::ReadCredential(_)

@@ -139,7 +139,8 @@ record! {
         pub retryable: bool,
         /// When to try again, milliseconds from now; 0 is no hint.
         pub retry_after_ms: u32,
-        /// Where the leader is, if the answerer knows; empty if not.
+        /// Where the leader is, if the answerer knows; empty if not. `ADDRESS#DIRECTORY`: an address for a transport of the
+        /// one that this came by (empty: the asker may know it), and the data directory of that server, 32 hexadecimal digits.
         pub leader_hint: String,
         /// One sentence that names the thing and the numbers.
         pub message: String,

@@ -1,10 +1,11 @@
 //! Requests of the API: sent when there is a connection, sent again after a
 //! reconnect where that is harmless, and ended at their deadline.
 
+use super::elsewhere::{HOPS_MAX, What};
 use super::retry;
 use super::wire_session::{Request, Route, Timer, Wire};
 use crate::error::ClientError;
-use crate::faults::panic_if_planted;
+use crate::faults::{Fault, panic_if_planted, planted};
 use crate::mailbox::{CallRequest, Seek};
 use crate::promise::{Reply, Slot};
 use memory::Target;
@@ -12,8 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::codec::Codec;
-use wire::message::{Method, Region};
-use wire::{ErrorCode, ErrorReply};
+use wire::message::{Method, Region, TopicDescription};
+use wire::{ErrorCode, ErrorReply, TopicId};
 
 /// The calls of the API that are not answered.
 #[derive(Default)]
@@ -24,7 +25,8 @@ pub(super) struct Calls {
     sent: BTreeMap<u64, u64>,
 }
 
-struct Call {
+/// A call of the API that is not answered.
+pub(super) struct Call {
     request: CallRequest,
     /// If it is a seek: it is sent when the one before it is answered.
     seek: Option<Seek>,
@@ -42,6 +44,8 @@ struct Call {
     /// Why it was refused last, if that was for the credential: another one may come up to the
     /// deadline, however short.
     expired: Option<ErrorReply>,
+    /// How often it was sent on to another node since it was refused for now.
+    hops: u8,
 }
 
 /// Whether asking twice does the same as asking once, so that a request whose
@@ -113,6 +117,14 @@ fn is_of_steps(method: Method) -> bool {
     )
 }
 
+/// Whether the answer describes a topic, which is at the node that gives it.
+fn gives_description(method: Method) -> bool {
+    matches!(
+        method,
+        Method::CreateTopic | Method::DescribeTopic | Method::AddPartitions | Method::AlterTopic
+    )
+}
+
 impl Calls {
     pub fn begin(&mut self, wire: &mut Wire<'_>, request: CallRequest, seek: Option<Seek>) {
         panic_if_planted();
@@ -130,9 +142,42 @@ impl Calls {
             id: None,
             retry_at: None,
             expired: None,
+            hops: 0,
         };
         self.calls.insert(key, call);
         self.send(wire, key);
+    }
+
+    /// Takes over a call of another node's.
+    pub fn adopt(&mut self, wire: &mut Wire<'_>, call: Call) {
+        self.last_key += 1;
+        let key = self.last_key;
+        wire.context.arm(call.deadline, Timer::Call(key));
+        self.calls.insert(key, call);
+        self.send(wire, key);
+    }
+
+    /// Takes out a call, to be done at another node. `None` if it is over.
+    pub fn leave(&mut self, wire: &mut Wire<'_>, key: u64) -> Option<Call> {
+        self.calls.get(&key)?;
+        let mut call = self.give_up(wire, key);
+        call.id = None;
+        call.retry_at = None;
+        Some(call)
+    }
+
+    /// Takes out the calls about a topic, in order, but for those that are under way and must not be asked twice.
+    pub fn leave_topic(&mut self, wire: &mut Wire<'_>, topic: TopicId) -> Vec<Call> {
+        let leaves = |call: &Call| {
+            let request = &call.request;
+            let is_free = call.id.is_none() || is_repeatable(request.method);
+            request.topic == topic && is_free && !call.is_in_order()
+        };
+        let calls = self.calls.iter().filter(|(_, call)| leaves(call));
+        let keys: Vec<u64> = calls.map(|(key, _)| *key).collect();
+        keys.into_iter()
+            .filter_map(|key| self.leave(wire, key))
+            .collect()
     }
 
     fn send(&mut self, wire: &mut Wire<'_>, key: u64) {
@@ -281,6 +326,7 @@ impl Calls {
                 call.expired = Some(error);
                 None
             }
+            Err(error) if call.goes_on(wire, key, &error) => None,
             Err(error) if call.is_for_now(&error) && call.may_retry(wire.now(), &error) => {
                 let at = call.retry_at.expect("set where a retry is allowed");
                 wire.context.arm(at, Timer::Call(key));
@@ -288,6 +334,13 @@ impl Calls {
             }
             outcome => {
                 let call = self.remove(wire, key);
+                if let Ok(reply) = &outcome
+                    && gives_description(call.request.method)
+                    && let Ok(topic) =
+                        TopicDescription::from_bytes("topic description", &reply.head)
+                {
+                    wire.context.described.push(topic.topic);
+                }
                 let seek = self.over(wire, &call);
                 let outcome = outcome.map_err(|error| call.refused(error));
                 call.end(outcome);
@@ -309,7 +362,7 @@ impl Calls {
         }
         let mut call = self.give_up(wire, key);
         let why = match call.expired.take() {
-            None => wire.context.mailbox.liveness.describe(wire.now()),
+            None => wire.context.liveness.describe(wire.now()),
             Some(error) if is_of_steps(call.request.method) => {
                 format!("the server refuses for now: {error}")
             }
@@ -386,7 +439,7 @@ impl Calls {
             }
             let call = self.remove(wire, key);
             let error = ClientError::Unreachable {
-                address: wire.context.mailbox.liveness.describe(wire.now()),
+                address: wire.context.liveness.describe(wire.now()),
                 reason: format!(
                     "{reason}; whether {} was done is not known",
                     call.request.what
@@ -419,6 +472,26 @@ impl Call {
             // A link always gives back what it was lent.
             self.request.targets.extend(link.reclaim(&region));
         }
+    }
+
+    /// Whether the node says that another one does it: then it waits to be taken there.
+    fn goes_on(&mut self, wire: &mut Wire<'_>, key: u64, error: &ErrorReply) -> bool {
+        if self.hops >= HOPS_MAX && !planted(Fault::EndlessHops) {
+            self.hops = 0;
+            return false;
+        }
+        let what = match self.request.topic {
+            TopicId(0) => What::Call(key),
+            topic => What::Topic(topic),
+        };
+        let goes_on = wire.is_elsewhere(what, error);
+        self.hops = self.hops.saturating_add(u8::from(goes_on));
+        // It is taken there at once; if it is not, for the other node is not known, it is asked again here.
+        if goes_on && self.may_retry(wire.now(), error) {
+            let at = self.retry_at.expect("set where a retry is allowed");
+            wire.context.arm(at, Timer::Call(key));
+        }
+        goes_on
     }
 
     /// Whether it is to be sent, as soon as there is credit for its payload.

@@ -1,11 +1,13 @@
 //! Which server, how to reach it, and when it is lost for good.
 
 use super::credential::Credential;
+use super::elsewhere::Hint;
 use super::io::{Output, StripeDial};
 use super::retry;
 use super::stripes::{self, Stripes};
 use super::wire_session::{Context, Timer, Wire, WireSession, error_of};
 use crate::error::ClientError;
+use crate::faults::{Fault, planted};
 use crate::group_file::GroupFile;
 use crate::mailbox::Counters;
 use crate::options::{DriverOptions, Endpoint};
@@ -88,6 +90,16 @@ pub(super) struct Connection {
     chance: u64,
 }
 
+/// An address of TLS with the trust of another one's, if it says none of its own.
+fn trusted_as(address: String, other: &str) -> String {
+    match other.split_once('?') {
+        Some((_, trust)) if is_tls(&address) && is_tls(other) && !address.contains('?') => {
+            format!("{address}?{trust}")
+        }
+        _ => address,
+    }
+}
+
 fn is_tls(address: &str) -> bool {
     address.starts_with("tls://")
 }
@@ -127,6 +139,66 @@ impl Connection {
             is_final: false,
             was_up: false,
             chance: session.0 as u64 | 1,
+        }
+    }
+
+    /// The data directory of its server, once that is known.
+    pub fn directory(&self) -> Option<DirectoryId> {
+        self.directory
+    }
+
+    /// The server is said to be at this address, if one is said: where the next round looks for it.
+    pub fn is_at(&mut self, said: String) {
+        if let Endpoint::Address { address, .. } = &mut self.endpoint
+            && !said.is_empty()
+        {
+            *address = trusted_as(said, address);
+        }
+    }
+
+    /// Whether what is presented to this server may be presented to that one: the way there is as this one.
+    pub fn leads_to(&self, hint: &Hint) -> bool {
+        let scheme = |address: &str| {
+            address
+                .split_once("://")
+                .map(|(scheme, _)| scheme.to_owned())
+        };
+        scheme(&self.dialled.0) == scheme(&hint.address) || planted(Fault::AnyHint)
+    }
+
+    /// A connection to another server, of which this one says where it is: with what is presented to this one.
+    pub fn branch(&self, hint: &Hint) -> Self {
+        let (dialled, _) = &self.dialled;
+        let address = trusted_as(hint.address.clone(), dialled);
+        Self {
+            endpoint: Endpoint::Address {
+                address,
+                token: Some(self.token.clone()).filter(|token| !token.is_empty()),
+                directory: Some(hint.directory),
+            },
+            client_name: self.client_name.clone(),
+            namespace: self.namespace.clone(),
+            connect_timeout: self.connect_timeout,
+            reconnect_timeout: self.reconnect_timeout,
+            session: self.session,
+            phase: Phase::Waiting(Duration::ZERO),
+            attempt: 0,
+            candidates: VecDeque::new(),
+            token: self.token.clone(),
+            certificates: self.certificates.clone(),
+            credential: self.credential.as_ref().map(Credential::anew),
+            directory: Some(hint.directory),
+            failures: 0,
+            down_since: Duration::ZERO,
+            foreign_since: None,
+            token_refused_since: None,
+            failure: None,
+            stripes_wanted: self.stripes_wanted,
+            dialled: (String::new(), None),
+            stripes: None,
+            is_final: false,
+            was_up: false,
+            chance: self.chance.rotate_left(7) | 1,
         }
     }
 
@@ -478,9 +550,9 @@ impl Connection {
         self.failure = None;
         self.failures = 0;
         self.candidates.clear();
-        let liveness = &context.mailbox.liveness;
+        let liveness = &context.liveness;
         liveness.connected(&address, welcome.features & FEATURES);
-        context.mailbox.liveness.heard(context.now);
+        context.liveness.heard(context.now);
         Counters::add(&context.mailbox.counters.connections);
         context.session = Some(WireSession::new(context.now, welcome));
         Wire::new(context, None).watch();
@@ -538,7 +610,7 @@ impl Connection {
             instance: welcome.instance,
         };
         self.stripes = Some(Stripes::new(context.now, most, at_once, dial));
-        context.mailbox.liveness.stripes(1);
+        context.liveness.stripes(1);
         let first = if at_once {
             Duration::ZERO
         } else {
@@ -559,7 +631,7 @@ impl Connection {
         {
             let (count, output) = stripes.look(context.now, self.attempt, link);
             if let Some(count) = count {
-                context.mailbox.liveness.stripes(count);
+                context.liveness.stripes(count);
             }
             outputs.extend(output);
             context.arm(context.now + stripes::LOOK, Timer::Stripes);
@@ -572,7 +644,7 @@ impl Connection {
             stripes.opened(context.now, result);
             match result {
                 Ok(()) => context.arm(context.now, Timer::Stripes),
-                Err(reason) => context.mailbox.liveness.stripe_failed(reason),
+                Err(reason) => context.liveness.stripe_failed(reason),
             }
         }
     }
@@ -635,7 +707,7 @@ impl Connection {
         self.stripes = None;
         match self.phase.clone() {
             Phase::Up { address } => {
-                context.mailbox.liveness.disconnected();
+                context.liveness.disconnected();
                 self.unreachable(address, reason);
                 self.down_since = context.now;
                 context.arm(
@@ -668,7 +740,7 @@ impl Connection {
         let patience = self.reconnect_timeout.unwrap_or(Duration::MAX);
         if self.was_up && !is_up && now >= self.down_since.saturating_add(patience) {
             let error = self.last_failure();
-            context.mailbox.liveness.lose(error);
+            context.liveness.lose(error);
         }
         match &self.phase {
             Phase::Up { .. } => {

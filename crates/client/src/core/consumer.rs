@@ -12,6 +12,7 @@ use crate::faults::{Fault, planted};
 use crate::mailbox::Counters;
 use crate::promise::{Promise, Reply};
 use crate::standing::Hindrance;
+use crate::topic_state::TopicState;
 use net::{Message, Received};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -76,6 +77,11 @@ impl ConsumerCore {
             promise: Some(promise),
             open_deadline,
         }
+    }
+
+    /// The topic that it is of.
+    pub fn topic(&self) -> &TopicState {
+        &self.feed.topic
     }
 
     pub fn notify(&self) {
@@ -584,7 +590,7 @@ impl ConsumerCore {
                 "{what} of consumer {} to {}; {}",
                 self.feed.name,
                 self.feed.topic.name,
-                wire.context.mailbox.liveness.describe(now)
+                wire.context.liveness.describe(now)
             );
             promise.resolve(Err(ClientError::Timeout { what }));
         }

@@ -72,6 +72,11 @@ impl Credential {
         }
     }
 
+    /// The same for another connection.
+    pub fn anew(&self) -> Self {
+        Self::new(self.path.clone())
+    }
+
     /// It was read for a connection.
     pub fn begin_with(&mut self, text: Bytes) {
         self.read(text);

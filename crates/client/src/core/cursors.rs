@@ -374,7 +374,7 @@ impl Cursors {
             self.feed.name,
             self.feed.topic.name,
             timeout.as_secs_f64(),
-            wire.context.mailbox.liveness.describe(wire.now())
+            wire.context.liveness.describe(wire.now())
         )
     }
 

@@ -19,6 +19,7 @@ use crate::future::{BatchPromise, Stored};
 use crate::journal::JournalRecord;
 use crate::mailbox::Counters;
 use crate::promise::{Promise, Reply};
+use crate::topic_state::TopicState;
 use batch::SentBatch;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -120,6 +121,11 @@ impl ProducerCore {
         core.arm(wire, core.open_deadline);
         core.connected(wire);
         core
+    }
+
+    /// The topic that it is of.
+    pub fn topic(&self) -> &TopicState {
+        &self.shared.topic
     }
 
     fn arm(&mut self, wire: &mut Wire<'_>, at: Duration) {
@@ -597,7 +603,7 @@ impl ProducerCore {
                     "a producer of {} to be opened ({:.1} s); {}",
                     self.shared.topic.name,
                     self.open_timeout.as_secs_f64(),
-                    wire.context.mailbox.liveness.describe(now)
+                    wire.context.liveness.describe(now)
                 );
                 return self.fail(wire, &ClientError::Timeout { what });
             }
@@ -664,7 +670,7 @@ impl ProducerCore {
                 "the acknowledgement of {events} events in {batches} batches ({bytes} bytes) of \
                  {name}/{partition} for {waited:.1} s; {}{}; {fate}, and the producer takes \
                  nothing more",
-                wire.context.mailbox.liveness.describe(wire.now()),
+                wire.context.liveness.describe(wire.now()),
                 self.shared.refusals.describe(partition),
             ),
         }

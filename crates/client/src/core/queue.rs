@@ -12,6 +12,7 @@ use crate::mailbox::Counters;
 use crate::promise::{Promise, Reply};
 use crate::queue::QueueFeed;
 use crate::standing::Hindrance;
+use crate::topic_state::TopicState;
 use delivery::of_batch;
 use net::Received;
 use sent::{Extension, SentSettle, resolve_with};
@@ -120,6 +121,11 @@ impl QueueCore {
     /// Whether nothing is left to be done for it.
     pub fn is_over(&self) -> bool {
         self.is_over
+    }
+
+    /// The topic that it is of.
+    pub fn topic(&self) -> &TopicState {
+        &self.feed.topic
     }
 
     pub fn notify(&self) {
@@ -490,7 +496,7 @@ impl QueueCore {
             let what = format!(
                 "the membership of {}; {}",
                 self.feed.title,
-                wire.context.mailbox.liveness.describe(now)
+                wire.context.liveness.describe(now)
             );
             promise.resolve(Err(ClientError::Timeout { what }));
         }
@@ -534,7 +540,7 @@ impl QueueCore {
             let what = format!(
                 "{} to leave; {}",
                 self.feed.title,
-                wire.context.mailbox.liveness.describe(now)
+                wire.context.liveness.describe(now)
             );
             resolve_all(closing.promises, &Err(ClientError::Timeout { what }));
             self.membership.leave(wire, Route::Ignored);

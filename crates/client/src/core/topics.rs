@@ -3,6 +3,7 @@
 //! While the connection is idle this takes the place of a heartbeat, so that
 //! no frame more is sent.
 
+use super::elsewhere::What;
 use super::retry;
 use super::wire_session::{Request, Route, Timer, Wire};
 use crate::promise::Reply;
@@ -22,6 +23,9 @@ const SUSPICION_INTERVAL: Duration = Duration::from_millis(100);
 /// How often, where a leader was refused that was the last one known: the answer to the question
 /// before may be on its way.
 const STALE_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The states of a topic that moves to another node.
+pub(super) struct Watched(Vec<Weak<TopicState>>);
 
 /// What producers and consumers know of their topics.
 #[derive(Default)]
@@ -43,6 +47,24 @@ impl Topics {
         {
             states.push(Arc::downgrade(topic));
         }
+        self.watch(wire);
+    }
+
+    /// A topic is at another node from now on.
+    pub fn leave(&mut self, topic: TopicId) -> Watched {
+        Watched(self.states.remove(&topic).unwrap_or_default())
+    }
+
+    /// A topic is at this node from now on.
+    pub fn adopt(&mut self, wire: &mut Wire<'_>, topic: TopicId, Watched(states): Watched) {
+        if !states.is_empty() {
+            self.states.entry(topic).or_default().extend(states);
+            self.watch(wire);
+            self.ask(wire);
+        }
+    }
+
+    fn watch(&mut self, wire: &mut Wire<'_>) {
         if !std::mem::replace(&mut self.is_armed, true) {
             let at = wire.now() + REFRESH_INTERVAL;
             wire.context.arm(at, Timer::Refresh);
@@ -118,9 +140,18 @@ impl Topics {
 
     /// How a topic is now. True if it has more partitions than were known.
     /// That it is gone will be seen when it is used.
-    pub fn answer(&mut self, topic: TopicId, outcome: Result<Reply, ErrorReply>) -> bool {
-        let Ok(reply) = outcome else {
-            return false;
+    pub fn answer(
+        &mut self,
+        wire: &mut Wire<'_>,
+        topic: TopicId,
+        outcome: Result<Reply, ErrorReply>,
+    ) -> bool {
+        let reply = match outcome {
+            Ok(reply) => reply,
+            Err(error) => {
+                wire.is_elsewhere(What::Topic(topic), &error);
+                return false;
+            }
         };
         let description = TopicDescription::from_bytes("topic description", &reply.head);
         let (Ok(description), Some(states)) = (description, self.states.get(&topic)) else {

@@ -1,7 +1,8 @@
 //! What all parts of the core share: the time, timers, and the standing
 //! connection: who waits for which answer, credit, heartbeats.
 
-use crate::mailbox::{Counters, Mailbox};
+use super::elsewhere::{Elsewhere, Hint, What};
+use crate::mailbox::{Counters, Liveness, Mailbox};
 use crate::standing::Hindrance;
 use bytes::Bytes;
 use net::{Lane, Link, Message};
@@ -40,6 +41,8 @@ pub(super) enum Timer {
 pub(super) struct Context {
     pub now: Duration,
     pub mailbox: Arc<Mailbox>,
+    /// What is known of the node.
+    pub liveness: Arc<Liveness>,
     pub timers: BTreeSet<(Duration, Timer)>,
     /// The standing connection, welcomed.
     pub session: Option<WireSession>,
@@ -51,9 +54,19 @@ pub(super) struct Context {
     pub is_behind: bool,
     /// A request was refused because its leader epoch is over: the topics are to be looked up.
     pub is_stale: bool,
+    /// What the node has said of things that are at others.
+    pub elsewhere: Vec<Elsewhere>,
+    /// Topics that the node has described, for that they are there.
+    pub described: Vec<TopicId>,
 }
 
 impl Context {
+    /// What says where topics of this node are; nothing of those at the first one.
+    pub fn place(&self) -> Option<Arc<Liveness>> {
+        let is_first = Arc::ptr_eq(&self.liveness, &self.mailbox.liveness);
+        (!is_first).then(|| self.liveness.clone())
+    }
+
     pub fn arm(&mut self, at: Duration, timer: Timer) {
         self.timers.insert((at, timer));
     }
@@ -135,6 +148,8 @@ pub(super) struct Wire<'a> {
     pub context: &'a mut Context,
     /// The link, which may be dead already; see [`Wire::is_up`].
     pub link: Option<&'a mut dyn Link>,
+    /// Whether it is used to leave alone: what is done with it goes on at another node.
+    is_leaving: bool,
 }
 
 /// A request, apart from its route.
@@ -152,7 +167,29 @@ pub(super) struct Request<'a> {
 
 impl<'a> Wire<'a> {
     pub fn new(context: &'a mut Context, link: Option<&'a mut dyn Link>) -> Self {
-        Self { context, link }
+        Self {
+            context,
+            link,
+            is_leaving: false,
+        }
+    }
+
+    /// For what leaves this node: memory is taken back and credit given back, and nothing is asked for any more.
+    pub fn leaving(context: &'a mut Context, link: Option<&'a mut dyn Link>) -> Self {
+        Self {
+            context,
+            link,
+            is_leaving: true,
+        }
+    }
+
+    /// The node says that it does not have this. True if it says who does.
+    pub fn is_elsewhere(&mut self, what: What, error: &ErrorReply) -> bool {
+        let hint = Hint::of(error);
+        let found = hint.map(|hint| Elsewhere { what, hint });
+        let is_known = found.is_some();
+        self.context.elsewhere.extend(found);
+        is_known
     }
 
     pub fn now(&self) -> Duration {
@@ -161,7 +198,7 @@ impl<'a> Wire<'a> {
 
     /// Whether requests can be sent.
     pub fn is_up(&self) -> bool {
-        self.context.session.is_some() && self.link.is_some()
+        !self.is_leaving && self.context.session.is_some() && self.link.is_some()
     }
 
     /// The link, for regions; also when the connection is being taken down.

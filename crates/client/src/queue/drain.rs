@@ -152,7 +152,8 @@ impl Drain {
             };
             // What it waits for is reported, now and then.
             let (standing, mailbox) = (&open.feed.standing, &open.feed.mailbox);
-            let until = standing.wait_until(&Patience::within(None), until, mailbox);
+            let node = open.feed.topic.liveness(mailbox);
+            let until = standing.wait_until(&Patience::within(None), until, (mailbox, &node));
             let is_news = open.feed.wait(seen, until);
             if !is_news && planted(Fault::NoneIsDrained) {
                 return Ok(Drained::Done);

@@ -259,7 +259,7 @@ impl DriverLock {
         match std::mem::replace(&mut state.driver, Driver::Ended) {
             Driver::Idle(mut runtime) => {
                 drop(state);
-                runtime.abandon(error);
+                runtime.abandon(&error);
             }
             Driver::Driven { .. } => state.driver = Driver::Orphaned(error),
             Driver::Orphaned(_) | Driver::Ended => {}
@@ -298,7 +298,7 @@ impl DriverLock {
         if matches!(left, Leftover::Ended) || orphaned.is_some() {
             drop(state);
             if let Some(error) = orphaned {
-                runtime.abandon(error);
+                runtime.abandon(&error);
             }
             self.thread_waker.wake();
             return;

@@ -8,7 +8,7 @@ mod stripes;
 pub(crate) use caller_runs::CallerRuns;
 pub(crate) use driver_lock::DriverLock;
 
-use crate::core::{ClientCore, Input, Output, RenewedCredential};
+use crate::core::{ClientCore, FIRST_NODE, Input, Links, NodeIndex, Output, RenewedCredential};
 use crate::credential_file;
 use crate::driving::InlineSend;
 use crate::error::ClientError;
@@ -18,7 +18,9 @@ use crate::options::{CredentialEnds, DriverOptions, OnCredential};
 use crate::vouched::Vouching;
 use memory::Deadline;
 use memory::fork::ClosedInChild;
-use net::{LinkEvent, LinkId, NetError, Poller, Reactor, ReactorEvent, StripesFrom, Transports};
+use net::{
+    Link, LinkEvent, LinkId, NetError, Poller, Reactor, ReactorEvent, StripesFrom, Transports,
+};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -57,6 +59,27 @@ pub(crate) enum Leftover {
     Ended,
 }
 
+/// The connections to a node.
+#[derive(Default)]
+struct NodeLinks {
+    /// The present attempt's link.
+    present: Option<LinkId>,
+    /// The further connection of its session that is being opened.
+    dialer: StripeDialer,
+}
+
+/// The present links of all nodes, for the core.
+struct PresentLinks<'a> {
+    reactor: &'a mut Reactor,
+    nodes: &'a [NodeLinks],
+}
+
+impl Links for PresentLinks<'_> {
+    fn link(&mut self, node: NodeIndex) -> Option<&mut dyn Link> {
+        self.reactor.link(self.nodes.get(node.0)?.present?)
+    }
+}
+
 /// Drives a [`ClientCore`] until it ends.
 pub(crate) struct Runtime {
     /// What a forked child closes: the connection is its parent's. Dropped
@@ -68,12 +91,10 @@ pub(crate) struct Runtime {
     on_credential: Option<Arc<OnCredential>>,
     reactor: Reactor,
     epoch: Instant,
-    /// Links and the attempts that they are of.
-    links: BTreeMap<LinkId, u64>,
-    /// The present attempt's link.
-    present: Option<LinkId>,
-    /// The further connection of its session that is being opened.
-    dialer: StripeDialer,
+    /// Links, and the node and the attempt that they are of.
+    links: BTreeMap<LinkId, (NodeIndex, u64)>,
+    /// What there is of each node.
+    nodes: Vec<NodeLinks>,
     /// Makes credentials, if MUNGE does.
     vouching: Option<Vouching>,
     /// Whether anybody has driven.
@@ -109,8 +130,7 @@ impl Runtime {
             reactor,
             epoch,
             links: BTreeMap::new(),
-            present: None,
-            dialer: StripeDialer::default(),
+            nodes: vec![NodeLinks::default()],
             vouching: None,
             closed_in_child: BTreeMap::new(),
             has_begun: false,
@@ -133,7 +153,7 @@ impl Runtime {
         let outcome = catch_unwind(AssertUnwindSafe(|| run(self)));
         if outcome.is_err() {
             let error = ClientError::panicked();
-            let end = AssertUnwindSafe(|| self.core.abandon(error));
+            let end = AssertUnwindSafe(|| self.core.abandon(&error));
             let _ = catch_unwind(end);
         }
         outcome.ok()
@@ -161,7 +181,7 @@ impl Runtime {
             let now = self.epoch.elapsed();
             let timer = self.core.next_timer();
             if timer.is_some_and(|at| at <= now) || !self.mailbox.fall_asleep() {
-                self.handle(Input::Wake);
+                self.handle(FIRST_NODE, Input::Wake);
                 (wait, has_looked) = (None, false);
                 continue;
             }
@@ -203,7 +223,7 @@ impl Runtime {
     fn give_up(&mut self, error: NetError) -> bool {
         let what = "waiting for the network";
         self.core
-            .abandon(ClientError::io(what, std::io::Error::other(error)));
+            .abandon(&ClientError::io(what, std::io::Error::other(error)));
         true
     }
 
@@ -243,7 +263,7 @@ impl Runtime {
             let now = self.epoch.elapsed();
             let timer = self.core.next_timer();
             if timer.is_some_and(|at| at <= now) || !self.mailbox.fall_asleep() {
-                self.handle(Input::Wake);
+                self.handle(FIRST_NODE, Input::Wake);
                 continue;
             }
             let done = match std::mem::replace(&mut has_looked, true) {
@@ -291,9 +311,14 @@ impl Runtime {
 
     /// Whether what is left can wait a little.
     fn has_little_left(&self) -> bool {
-        let link = self.present.and_then(|id| self.reactor.peek(id));
-        let untaken = link.and_then(|link| link.untaken_bytes());
-        untaken.is_some_and(|bytes| bytes <= LITTLE_BYTES) && !self.core.has_more()
+        let mut present = self.nodes.iter().filter_map(|node| node.present);
+        let has_little = |id| {
+            let untaken = self.reactor.peek(id).and_then(|link| link.untaken_bytes());
+            untaken.is_some_and(|bytes| bytes <= LITTLE_BYTES)
+        };
+        self.nodes[FIRST_NODE.0].present.is_some()
+            && present.all(has_little)
+            && !self.core.has_more()
     }
 
     fn drive_until(
@@ -328,7 +353,7 @@ impl Runtime {
             let now = self.epoch.elapsed();
             let timer = self.core.next_timer();
             if timer.is_some_and(|at| at <= now) || !self.mailbox.fall_asleep() {
-                self.handle(Input::Wake);
+                self.handle(FIRST_NODE, Input::Wake);
                 continue;
             }
             // What others report from now on wakes this thread.
@@ -366,9 +391,10 @@ impl Runtime {
         let sent = self.guarded(|runtime| {
             let now = runtime.epoch.elapsed();
             let (core, reactor) = (&mut runtime.core, &mut runtime.reactor);
-            let sent = runtime
-                .present
-                .and_then(|id| reactor.post(id, |link| core.send_inline(now, link, what)));
+            let node = runtime.nodes.get(core.node_of_inline(what).0);
+            let present = node.and_then(|node| node.present);
+            let sent =
+                present.and_then(|id| reactor.post(id, |link| core.send_inline(now, link, what)));
             // Who has commands meanwhile has called the thread.
             let settled = reactor.settle(Some(Duration::ZERO));
             let left = match settled.is_ok_and(|settled| settled) {
@@ -381,21 +407,32 @@ impl Runtime {
     }
 
     /// Ends the core, because nobody can drive it.
-    pub fn abandon(&mut self, error: ClientError) {
+    pub fn abandon(&mut self, error: &ClientError) {
         self.core.abandon(error);
     }
 
     fn begin(&mut self) {
         self.mailbox.wake_up();
         if !std::mem::replace(&mut self.has_begun, true) {
-            self.handle(Input::Wake);
+            self.handle(FIRST_NODE, Input::Wake);
         }
     }
 
-    fn handle(&mut self, input: Input) {
+    fn handle(&mut self, node: NodeIndex, input: Input) {
         let now = self.epoch.elapsed();
-        let link = self.present.and_then(|id| self.reactor.link(id));
-        self.core.handle(now, input, link);
+        let mut links = PresentLinks {
+            reactor: &mut self.reactor,
+            nodes: &self.nodes,
+        };
+        self.core.handle(now, node, input, &mut links);
+    }
+
+    /// What there is of a node, which the core may have met just now.
+    fn node(&mut self, node: NodeIndex) -> &mut NodeLinks {
+        if self.nodes.len() <= node.0 {
+            self.nodes.resize_with(node.0 + 1, NodeLinks::default);
+        }
+        &mut self.nodes[node.0]
     }
 
     fn event(&mut self, event: ReactorEvent) {
@@ -403,21 +440,22 @@ impl Runtime {
             // Woken: the commands are looked at before the next sleep.
             return;
         };
-        if self.dialer.is(link) {
-            return self.stripe_event(event);
+        let opening = self.nodes.iter().position(|node| node.dialer.is(link));
+        if let Some(node) = opening {
+            return self.stripe_event(NodeIndex(node), event);
         }
-        let attempt = self.links.get(&link).copied().unwrap_or(0);
+        let (node, attempt) = self.links.get(&link).copied().unwrap_or_default();
         match event {
-            LinkEvent::Up => self.handle(Input::LinkUp { attempt }),
+            LinkEvent::Up => self.handle(node, Input::LinkUp { attempt }),
             LinkEvent::Message(message) => {
                 self.taken_bytes += message.payload.len();
-                self.handle(Input::Message { attempt, message });
+                self.handle(node, Input::Message { attempt, message });
             }
             LinkEvent::Down(reason) => {
-                if self.present == Some(link) {
-                    self.dialer.give_up(&mut self.reactor);
-                    self.handle(Input::LinkDown { attempt, reason });
-                    self.present = None;
+                if self.nodes[node.0].present == Some(link) {
+                    self.nodes[node.0].dialer.give_up(&mut self.reactor);
+                    self.handle(node, Input::LinkDown { attempt, reason });
+                    self.nodes[node.0].present = None;
                 }
                 self.links.remove(&link);
                 self.reactor.remove_link(link);
@@ -430,19 +468,19 @@ impl Runtime {
 
     /// Does what the core wants done. True when it has ended.
     fn carry_out(&mut self) -> bool {
-        while let Some(output) = self.core.poll_output() {
+        while let Some((node, output)) = self.core.poll_output() {
             match output {
                 Output::ReadGroupFile(path) => {
                     let input = Input::GroupFile(read_group_file(&path));
-                    self.handle(input);
+                    self.handle(node, input);
                 }
                 Output::ReadCredential(path) => {
-                    self.handle(Input::Credential(credential_file::read(&path)));
+                    self.handle(node, Input::Credential(credential_file::read(&path)));
                 }
                 Output::MakeCredential { path, certificate } => {
                     let vouching = self.vouching.get_or_insert_with(|| Vouching::of(&path));
                     let made = vouching.make(&certificate);
-                    self.handle(Input::Credential(made));
+                    self.handle(node, Input::Credential(made));
                 }
                 Output::CredentialEnds(ends) => {
                     if let Some(on_credential) = &self.on_credential {
@@ -454,25 +492,26 @@ impl Runtime {
                     attempt,
                     address,
                     certificate,
-                } => self.connect(attempt, &address, certificate.as_deref()),
+                } => self.connect(node, attempt, &address, certificate.as_deref()),
                 Output::Stripe { attempt } => {
-                    if let Some(link) = self.link_of(attempt) {
+                    if let Some(link) = self.link_of(node, attempt) {
                         self.reactor.stripe(link, StripesFrom::Received);
                         self.register_descriptors();
                     }
                 }
                 Output::OpenStripe { attempt, dial } => {
-                    if let Some(main) = self.link_of(attempt) {
+                    if let Some(main) = self.link_of(node, attempt) {
                         let (transports, reactor) = (&self.transports, &mut self.reactor);
-                        let opened = self.dialer.open((attempt, main), dial, transports, reactor);
-                        self.stripe_opened(opened);
+                        let dialer = &mut self.nodes[node.0].dialer;
+                        let opened = dialer.open((attempt, main), dial, transports, reactor);
+                        self.stripe_opened(node, opened);
                     }
                 }
                 Output::DropStripe => {
-                    self.dialer.give_up(&mut self.reactor);
+                    self.nodes[node.0].dialer.give_up(&mut self.reactor);
                     self.forget_descriptors();
                 }
-                Output::Disconnect { attempt, reason } => self.disconnect(attempt, &reason),
+                Output::Disconnect { attempt, reason } => self.disconnect(node, attempt, &reason),
                 Output::Ended => {
                     self.flush_finally();
                     return true;
@@ -482,35 +521,42 @@ impl Runtime {
         false
     }
 
-    fn stripe_event(&mut self, event: LinkEvent) {
-        let opened = self.dialer.take(event, &mut self.reactor);
-        self.stripe_opened(opened);
+    fn stripe_event(&mut self, node: NodeIndex, event: LinkEvent) {
+        let opened = self.nodes[node.0].dialer.take(event, &mut self.reactor);
+        self.stripe_opened(node, opened);
     }
 
     /// A further connection was opened, or not, if it is known by now.
-    fn stripe_opened(&mut self, opened: Option<Opened>) {
+    fn stripe_opened(&mut self, node: NodeIndex, opened: Option<Opened>) {
         self.forget_descriptors();
         self.register_descriptors();
         if let Some(Opened { attempt, result }) = opened {
-            self.handle(Input::Stripe { attempt, result });
+            self.handle(node, Input::Stripe { attempt, result });
         }
     }
 
-    fn link_of(&self, attempt: u64) -> Option<LinkId> {
-        let link = self.links.iter().find(|(_, other)| **other == attempt);
+    fn link_of(&self, node: NodeIndex, attempt: u64) -> Option<LinkId> {
+        let mut links = self.links.iter();
+        let link = links.find(|(_, other)| **other == (node, attempt));
         link.map(|(link, _)| *link)
     }
 
-    fn connect(&mut self, attempt: u64, address: &str, certificate: Option<&[u8]>) {
-        self.present = None;
+    fn connect(
+        &mut self,
+        node: NodeIndex,
+        attempt: u64,
+        address: &str,
+        certificate: Option<&[u8]>,
+    ) {
+        self.node(node).present = None;
         let link = self.transports.connect_as(address, certificate);
         match link.and_then(|link| self.reactor.add_link(link)) {
             Ok(link) => {
-                self.links.insert(link, attempt);
-                self.present = Some(link);
+                self.links.insert(link, (node, attempt));
+                self.node(node).present = Some(link);
                 self.register_descriptors();
             }
-            Err(reason) => self.handle(Input::LinkDown { attempt, reason }),
+            Err(reason) => self.handle(node, Input::LinkDown { attempt, reason }),
         }
     }
 
@@ -548,16 +594,16 @@ impl Runtime {
             .retain(|descriptor, _| open.contains(descriptor));
     }
 
-    fn disconnect(&mut self, attempt: u64, reason: &str) {
-        let Some(link) = self.link_of(attempt) else {
+    fn disconnect(&mut self, node: NodeIndex, attempt: u64, reason: &str) {
+        let Some(link) = self.link_of(node, attempt) else {
             return;
         };
-        self.dialer.give_up(&mut self.reactor);
+        self.nodes[node.0].dialer.give_up(&mut self.reactor);
         if let Some(link) = self.reactor.link(link) {
             link.close(reason);
         }
-        if self.present == Some(link) {
-            self.present = None;
+        if self.nodes[node.0].present == Some(link) {
+            self.nodes[node.0].present = None;
         }
     }
 

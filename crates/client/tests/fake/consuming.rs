@@ -24,6 +24,15 @@ pub(super) struct Subscription {
     inline_data: bool,
 }
 
+impl Conn {
+    /// Ends what is read of a topic; gives the requests that began it.
+    pub(super) fn end_subscriptions(&mut self, topic: &str) -> Vec<u64> {
+        let of_topic = |_: &u64, one: &mut Subscription| one.topic == topic;
+        let ended = self.subscriptions.extract_if(.., of_topic);
+        ended.map(|(id, _)| id).collect()
+    }
+}
+
 impl FakeServer {
     pub(super) fn answer_consumer(&mut self, conn: &mut Conn, asked: Asked, from: &mut Reader<'_>) {
         let Asked {

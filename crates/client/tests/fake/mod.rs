@@ -65,6 +65,8 @@ pub struct FakeServer {
     last_id: u128,
     /// Messages taken so far, heartbeats not counted.
     pub messages: u64,
+    /// Topics that another server has, by name and by id, and what is said of where that is.
+    pub elsewhere: BTreeMap<String, (TopicId, String)>,
     /// Cut the connection instead of taking message number so and so.
     pub cut_before: BTreeSet<u64>,
     /// Take this message, and cut the connection before its answer goes out.
@@ -113,6 +115,7 @@ impl FakeServer {
             last_serial: 0,
             directory: DirectoryId(0xd1),
             topics: BTreeMap::new(),
+            elsewhere: BTreeMap::new(),
             last_id: 100,
             messages: 0,
             cut_before: BTreeSet::new(),
@@ -163,6 +166,46 @@ impl FakeServer {
     /// As a power loss does it, of which this many batches were spared.
     pub fn lose_power(&mut self, topic: &str, partition: usize, kept: usize) {
         self.partition(topic, partition).lose_power(kept);
+    }
+
+    /// What a hint names this server by, at this address.
+    pub fn hint(&self, address: &str) -> String {
+        format!("{address}#{}", self.directory)
+    }
+
+    /// A topic goes to another server, at this address, with all that it has. What stands of it here ends.
+    pub fn move_topic(&mut self, name: &str, to: &mut Self, address: &str) {
+        let topic = self.topics.remove(name).unwrap();
+        let hint = to.hint(address);
+        to.elsewhere.remove(name);
+        self.elsewhere
+            .insert(name.to_owned(), (topic.id, hint.clone()));
+        to.topics.insert(name.to_owned(), topic);
+        for conn in &mut self.conns {
+            for id in conn.end_subscriptions(name) {
+                let error = ErrorReply {
+                    leader_hint: hint.clone(),
+                    ..ErrorReply::retryable(ErrorCode::NotLeader, 0, "it has moved")
+                };
+                let ended = Message::control(FrameKind::Ended, id, error.to_bytes());
+                conn.link.send(ended);
+            }
+        }
+    }
+
+    /// What is said of where that is what a request is about, if another server has it.
+    fn place_of(&self, request: &RequestHead, from: &Reader<'_>) -> Option<String> {
+        let by_name = match request.method {
+            Method::CreateTopic | Method::DescribeTopic | Method::DeleteTopic => {
+                // All of them begin with the name.
+                let name = TopicName::decode(&mut from.clone()).ok()?.name;
+                self.elsewhere.get(&name)
+            }
+            _ => None,
+        };
+        let mut all = self.elsewhere.values();
+        let found = by_name.or_else(|| all.find(|(id, _)| *id == request.topic));
+        found.map(|(_, hint)| hint.clone())
     }
 
     /// Cuts all connections.
@@ -378,6 +421,13 @@ impl FakeServer {
             .get_mut(&(request.method as u16))
             .and_then(VecDeque::pop_front);
         if let Some(error) = refusal {
+            return send_error(conn, id, error);
+        }
+        if let Some(hint) = self.place_of(&request, &from) {
+            let error = ErrorReply {
+                leader_hint: hint,
+                ..ErrorReply::retryable(ErrorCode::NotLeader, 0, "another server has it")
+            };
             return send_error(conn, id, error);
         }
         let asked = Asked {

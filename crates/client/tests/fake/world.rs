@@ -4,10 +4,11 @@
 #![allow(dead_code)]
 
 use super::fake::FakeServer;
-use client::core::{ClientCore, Input, Output};
+use client::core::{ClientCore, FIRST_NODE, Input, Links, NodeIndex, Output};
 use client::{Driver, DriverOptions, Endpoint, Pending, TopicHandle};
 use net::testing::sim::{SimFaults, SimNet};
 use net::{Link, LinkEvent, LinkOptions, Transport};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub struct World {
@@ -16,7 +17,10 @@ pub struct World {
     pub driver: Driver,
     pub core: ClientCore,
     pub connected: Pending<()>,
-    link: Option<(u64, Box<dyn Link>)>,
+    /// Further servers, where the first one's topics may be.
+    pub others: Vec<FakeServer>,
+    /// The present link to each node, and the attempt that it is of.
+    links: Present,
     /// What the file of the credential holds.
     pub credential: Option<bytes::Bytes>,
     /// Credentials that MUNGE was to make.
@@ -26,6 +30,16 @@ pub struct World {
     /// What its file was to hold instead.
     pub renewed: Vec<bytes::Bytes>,
     pub ended: bool,
+}
+
+#[derive(Default)]
+struct Present(BTreeMap<NodeIndex, (u64, Box<dyn Link>)>);
+
+impl Links for Present {
+    fn link(&mut self, node: NodeIndex) -> Option<&mut dyn Link> {
+        let (_, link) = self.0.get_mut(&node)?;
+        Some(&mut **link)
+    }
 }
 
 pub fn options() -> DriverOptions {
@@ -57,7 +71,8 @@ impl World {
             driver,
             core,
             connected,
-            link: None,
+            others: Vec::new(),
+            links: Present::default(),
             credential: None,
             made: 0,
             credential_ends: Vec::new(),
@@ -70,14 +85,26 @@ impl World {
         Duration::from_nanos(self.net.now())
     }
 
-    fn handle(&mut self, input: Input) {
+    /// One more server, at `sim://NAME`.
+    pub fn another(&mut self, name: &str) -> usize {
+        let transport = self.net.transport(LinkOptions::default());
+        let mut server = FakeServer::new(transport.listen(&format!("sim://{name}")).unwrap());
+        server.directory = wire::DirectoryId(0xd2 + self.others.len() as u128);
+        self.others.push(server);
+        self.others.len() - 1
+    }
+
+    /// Gives a topic of the first server's to another one, at `sim://NAME`.
+    pub fn move_away(&mut self, topic: &str, other: usize, name: &str) {
+        let address = format!("sim://{name}");
+        self.server
+            .move_topic(topic, &mut self.others[other], &address);
+    }
+
+    fn handle(&mut self, node: NodeIndex, input: Input) {
         let now = self.now();
-        let link = self
-            .link
-            .as_mut()
-            .map(|(_, link)| &mut **link as &mut dyn Link);
-        self.core.handle(now, input, link);
-        while let Some(output) = self.core.poll_output() {
+        self.core.handle(now, node, input, &mut self.links);
+        while let Some((node, output)) = self.core.poll_output() {
             match output {
                 Output::RenewCredential(renewed) => {
                     self.renewed.push(renewed.after);
@@ -87,17 +114,19 @@ impl World {
                 } => {
                     // Whatever the scheme, the network is this one.
                     let (_, rest) = address.split_once("://").unwrap();
-                    let address = format!("sim://{rest}");
+                    let host = rest.split('?').next().unwrap();
+                    let address = format!("sim://{host}");
                     let transport = self.net.transport(LinkOptions::default());
-                    self.link = Some((attempt, transport.connect(&address).unwrap()));
+                    let link = transport.connect(&address).unwrap();
+                    self.links.0.insert(node, (attempt, link));
                 }
                 Output::Disconnect { attempt, reason } => {
-                    if let Some((present, link)) = &mut self.link
+                    if let Some((present, link)) = self.links.0.get_mut(&node)
                         && *present == attempt
                     {
                         link.close(&reason);
                         while link.poll().is_some() {}
-                        self.link = None;
+                        self.links.0.remove(&node);
                     }
                 }
                 Output::Stripe { .. } | Output::OpenStripe { .. } | Output::DropStripe => {
@@ -106,7 +135,7 @@ impl World {
                 Output::ReadGroupFile(_) => unreachable!("no test here uses a group file"),
                 Output::ReadCredential(_) => {
                     let text = self.credential.clone().ok_or("no such file".to_owned());
-                    self.handle(Input::Credential(text));
+                    self.handle(node, Input::Credential(text));
                 }
                 Output::MakeCredential { .. } => {
                     self.made += 1;
@@ -115,7 +144,7 @@ impl World {
                         let text = String::from_utf8(text.into()).unwrap();
                         bytes::Bytes::from(format!("MUNGE:{text}{}:", self.made))
                     });
-                    self.handle(Input::Credential(text));
+                    self.handle(node, Input::Credential(text));
                 }
                 Output::CredentialEnds(ends) => self.credential_ends.push(ends),
                 Output::Ended => self.ended = true,
@@ -123,33 +152,43 @@ impl World {
         }
     }
 
+    /// The next thing that has happened on a link.
+    fn poll_links(&mut self) -> Option<(NodeIndex, u64, LinkEvent)> {
+        let mut links = self.links.0.iter_mut();
+        links.find_map(|(node, (attempt, link))| Some((*node, *attempt, link.poll()?)))
+    }
+
     /// Does everything that can be done without time passing.
     pub fn settle(&mut self) {
-        self.handle(Input::Wake);
+        self.handle(FIRST_NODE, Input::Wake);
         loop {
             let mut busy = self.server.turn(None);
-            while let Some((attempt, link)) = &mut self.link {
-                let attempt = *attempt;
-                let Some(event) = link.poll() else { break };
+            for other in &mut self.others {
+                busy |= other.turn(None);
+            }
+            while let Some((node, attempt, event)) = self.poll_links() {
                 busy = true;
                 match event {
-                    LinkEvent::Up => self.handle(Input::LinkUp { attempt }),
-                    LinkEvent::Message(message) => self.handle(Input::Message { attempt, message }),
+                    LinkEvent::Up => self.handle(node, Input::LinkUp { attempt }),
+                    LinkEvent::Message(message) => {
+                        self.handle(node, Input::Message { attempt, message });
+                    }
                     LinkEvent::Down(reason) => {
-                        self.handle(Input::LinkDown { attempt, reason });
+                        self.handle(node, Input::LinkDown { attempt, reason });
                         if self
-                            .link
-                            .as_ref()
+                            .links
+                            .0
+                            .get(&node)
                             .is_some_and(|(present, _)| *present == attempt)
                         {
-                            self.link = None;
+                            self.links.0.remove(&node);
                         }
                     }
                     LinkEvent::ReadDone { .. } | LinkEvent::WriteDone { .. } => {}
                 }
             }
             if self.core.next_timer().is_some_and(|at| at <= self.now()) {
-                self.handle(Input::Wake);
+                self.handle(FIRST_NODE, Input::Wake);
                 busy = true;
             }
             if !busy {

@@ -1,21 +1,25 @@
 //! What arrives from the server: which part of the core it is for.
 
-use super::ClientCore;
-use super::wire_session::{Route, Wire, error_of};
+use super::NodeCore;
+use crate::core::consumer::ConsumerCore;
+use crate::core::elsewhere::What;
+use crate::core::producer::ProducerCore;
+use crate::core::queue::QueueCore;
+use crate::core::wire_session::{Route, Wire, error_of};
 use crate::mailbox::Counters;
 use crate::promise::Reply;
 use net::{Link, Received};
 use wire::frame::FrameKind;
 use wire::message::Authenticated;
-use wire::{Codec, ErrorReply};
+use wire::{Codec, ErrorCode, ErrorReply, TopicId};
 
-impl ClientCore {
+impl NodeCore {
     pub(super) fn message(&mut self, message: Received, link: &mut Option<&mut dyn Link>) {
         let Some(link) = link.as_deref_mut() else {
             return;
         };
         Counters::add(&self.context.mailbox.counters.frames_received);
-        self.context.mailbox.liveness.heard(self.context.now);
+        self.context.liveness.heard(self.context.now);
         if self.context.session.is_none() {
             let welcomed = self
                 .connection
@@ -107,8 +111,10 @@ impl ClientCore {
 
     /// A subscription or membership is over.
     fn route_ended(&mut self, id: u64, error: ErrorReply, link: &mut dyn Link) {
+        let route = Wire::new(&mut self.context, None).end_route(id);
+        self.may_be_elsewhere(route, &error);
         let mut wire = Wire::new(&mut self.context, Some(link));
-        match wire.end_route(id) {
+        match route {
             Some(Route::Subscription {
                 consumer,
                 partition,
@@ -128,9 +134,41 @@ impl ClientCore {
         }
     }
 
+    /// What was asked for something that was opened: which topic it is of.
+    fn topic_of(&self, route: Route) -> Option<TopicId> {
+        let topic = match route {
+            Route::OpenProducer { producer } | Route::Produce { producer, .. } => {
+                self.producers.get(&producer).map(ProducerCore::topic)
+            }
+            Route::Subscription { consumer: key, .. }
+            | Route::Cursors { consumer: key }
+            | Route::Membership { consumer: key }
+            | Route::Settle { queue: key, .. }
+            | Route::Extend { queue: key } => {
+                let consumer = self.consumers.get(&key).map(ConsumerCore::topic);
+                consumer.or_else(|| self.queues.get(&key).map(QueueCore::topic))
+            }
+            Route::Call | Route::Topic { .. } | Route::Left { .. } | Route::Ignored => None,
+        };
+        topic.map(|topic| topic.id)
+    }
+
+    /// Something was refused that was opened: its topic may be at another node.
+    fn may_be_elsewhere(&mut self, route: Option<Route>, error: &ErrorReply) {
+        if error.code == ErrorCode::NotLeader
+            && let Some(topic) = route.and_then(|route| self.topic_of(route))
+        {
+            Wire::new(&mut self.context, None).is_elsewhere(What::Topic(topic), error);
+        }
+    }
+
     fn answer(&mut self, id: u64, outcome: Result<Reply, ErrorReply>, link: &mut dyn Link) {
+        let route = Wire::new(&mut self.context, None).route(id);
+        if let Err(error) = &outcome {
+            self.may_be_elsewhere(route, error);
+        }
         let mut wire = Wire::new(&mut self.context, Some(link));
-        match wire.route(id) {
+        match route {
             None => {}
             Some(Route::Call) => {
                 wire.end_route(id);
@@ -202,7 +240,7 @@ impl ClientCore {
             }
             Some(Route::Topic { topic }) => {
                 wire.end_route(id);
-                if self.topics.answer(topic, outcome) {
+                if self.topics.answer(&mut wire, topic, outcome) {
                     self.grow(topic, &mut Some(link));
                 }
             }

@@ -1,11 +1,11 @@
 //! What the API asks for: which part of the core does it.
 
-use super::consumer::ConsumerCore;
-use super::opening::Opening;
-use super::producer::ProducerCore;
-use super::queue::QueueCore;
-use super::wire_session::{Timer, Wire};
-use super::{ClientCore, reborrow};
+use super::{NodeCore, reborrow};
+use crate::core::consumer::ConsumerCore;
+use crate::core::opening::Opening;
+use crate::core::producer::ProducerCore;
+use crate::core::queue::QueueCore;
+use crate::core::wire_session::{Timer, Wire};
 use crate::error::ClientError;
 use crate::mailbox::Command;
 use crate::promise::{Promise, Reply};
@@ -15,18 +15,19 @@ use wire::TopicId;
 use wire::codec::Codec;
 use wire::message::Method;
 
-impl ClientCore {
-    /// Does what the API asked for since the last look.
-    pub(super) fn take_commands(&mut self, link: &mut Option<&mut dyn Link>) {
-        let mut commands = std::mem::take(&mut self.commands);
-        self.context.mailbox.take(&mut commands);
+impl NodeCore {
+    /// Does what the API asked for, one command behind the other.
+    pub(super) fn do_commands(
+        &mut self,
+        commands: &mut Vec<Command>,
+        link: &mut Option<&mut dyn Link>,
+    ) {
         for command in commands.drain(..) {
             if self.ended {
                 break;
             }
             self.command(command, link);
         }
-        self.commands = commands;
     }
 
     fn command(&mut self, command: Command, link: &mut Option<&mut dyn Link>) {
@@ -38,11 +39,7 @@ impl ClientCore {
                 opening,
                 timeout,
                 promise,
-            } => {
-                let opening = opening.downcast();
-                let opening = *opening.expect("the API opens what the core knows");
-                self.open(opening, timeout, promise, link);
-            }
+            } => self.open(Opening::of(opening), timeout, promise, link),
             Command::LookAtTopics => self.topics.suspect(&mut wire),
             Command::ProducerReady(key) => {
                 if let Some(producer) = self.producers.get_mut(&key) {
@@ -172,7 +169,7 @@ impl ClientCore {
                 Some(queue) => queue.flush(&mut wire, promise),
                 None => promise.resolve(Ok(Reply::default())),
             },
-            Command::Close => self.end(ClientError::Closed, link),
+            Command::Close => unreachable!("it is for all nodes"),
         }
     }
 
@@ -184,6 +181,7 @@ impl ClientCore {
         link: &mut Option<&mut dyn Link>,
     ) {
         let mut wire = Wire::new(&mut self.context, reborrow(link));
+        opening.topic().is_at(wire.context.place());
         match opening {
             Opening::Producer(producer) => {
                 let key = producer.key;
