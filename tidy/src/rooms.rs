@@ -139,7 +139,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         room: "cluster",
-        imports: &["broker", "net", "log"],
+        imports: &["wire", "memory", "log", "net", "broker", "faults"],
         because: "replication drives the node, its log and the network between nodes",
     },
     Rule {

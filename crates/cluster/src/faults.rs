@@ -1,0 +1,30 @@
+//! The faults that tests plant into the quorum.
+
+faults::faults! {
+    /// A vote is answered before it is synced.
+    VoteNotSynced,
+    /// A follower answers an append before it is synced.
+    AckBeforeSync,
+    /// An entry is applied when it is appended.
+    CommittedNotChecked,
+    /// A client gives a request that it tries again another id.
+    RetryNewId,
+    /// A request that was applied is applied again.
+    NoDeduplication,
+    /// A voter whose directory was lost takes part again under its id.
+    ReuseVoterId,
+    /// Messages of another cluster are taken.
+    TwoFoundings,
+    /// A suffix that was replaced is found again at recovery.
+    SuffixKept,
+    /// A snapshot does not have the requests that were applied.
+    SnapshotForgetsRequests,
+    /// What a crash left of the last write is taken as if it were whole.
+    TornTailKept,
+    /// A sync that failed is taken for one that did not.
+    SyncFailureIgnored,
+    /// What was recovered is believed to be on the medium.
+    RecoveredNotSynced,
+    /// A leader forgets who waits when it is none any more.
+    WaitersForgotten,
+}

@@ -1,0 +1,19 @@
+//! What lets several nodes act as one: today the controller quorum, a few voters that agree on
+//! one log of commands. See the README.
+
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::field_reassign_with_default,
+    reason = "the library's messages are filled field by field"
+)]
+
+#[cfg(test)]
+mod chaos;
+mod faults;
+pub mod quorum;
+mod random;
+
+pub use quorum::{
+    Change, ClusterId, DirectoryId, Identity, Input, Member, Output, Quorum, Recovered,
+    RecoveryError, Refused, RequestId, Role, Settings, VoterId,
+};
