@@ -137,4 +137,40 @@ pub enum Fault {
     WrongLedger,
     /// Leave what nothing refers to where it is at the start.
     KeepLeftovers,
+    /// Follow a table, and leave out what one of its entries says.
+    EntrySkipped,
+    /// Give followers an entry of the table that is not durable at its leader yet.
+    EntryEarly,
+    /// Carry out a proposal that was asked again although it was decided.
+    ProposedTwice,
+    /// Carry out what was proposed on top of what was refused.
+    BuiltOnRefused,
+    /// Follow a leader of another table.
+    ForeignLeader,
+}
+
+/// The fault that a test has planted into what has no options at hand. Never one outside of tests.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Planted {
+    #[cfg(any(test, feature = "testing"))]
+    fault: Option<Fault>,
+}
+
+impl Planted {
+    /// This one.
+    #[cfg(test)]
+    pub fn one(fault: Fault) -> Self {
+        Self { fault: Some(fault) }
+    }
+
+    /// Whether it is this one.
+    pub fn is(self, fault: Fault) -> bool {
+        #[cfg(any(test, feature = "testing"))]
+        return self.fault == Some(fault);
+        #[cfg(not(any(test, feature = "testing")))]
+        {
+            let _ = fault;
+            false
+        }
+    }
 }

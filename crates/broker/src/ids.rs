@@ -1,7 +1,7 @@
 //! The names of things in a node.
 
 use std::time::Duration;
-use wire::{MemberId, PartitionIndex, TopicId};
+use wire::{MemberId, NodeId, PartitionIndex, TopicId};
 
 /// A connection, as its executor names it. Never used again for another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,6 +55,9 @@ pub(crate) struct Membership {
 
 /// The caller of what the server appends itself: no connection has this id.
 pub(crate) const OWN_LINK: LinkId = LinkId(u64::MAX);
+
+/// The node that leads the table.
+pub const LEADER: NodeId = NodeId(0);
 
 /// The storage of the table's log.
 pub(crate) const TABLE_STORAGE: StorageId = StorageId(0);

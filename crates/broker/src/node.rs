@@ -100,7 +100,7 @@ impl Node {
     /// Takes one input. Outputs are to be taken afterwards.
     pub fn handle(&mut self, now: Now, input: Input) {
         self.ctx.now = now;
-        self.coordinator.commands.controller().set_time(now.unix_ns);
+        self.coordinator.commands.controller().set_time(now);
         match input {
             Input::LinkUp {
                 link,

@@ -79,7 +79,7 @@ pub(crate) fn open(options: NodeOptions, now: Now) -> Result<(Opened, StartRepor
         return Err(NodeError::Invalid("no storage kind is called disk".into()));
     };
     let (mut controller, _) = open_logs(&options, kind.as_ref(), disk, now)?;
-    controller.set_time(now.unix_ns);
+    controller.set_time(now);
     let mut ctx = Ctx::new(options, now);
     ctx.dirty.controller = true;
     let directory = ctx.options.directory.clone();

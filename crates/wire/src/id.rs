@@ -101,6 +101,16 @@ id!(
     LeaseId(u64), "{:016x}"
 );
 
+id!(
+    /// One of the nodes that have a table together; never used again for another one. 0 is the one that leads.
+    NodeId(u32), "{}"
+);
+id!(
+    /// A table of topics, from the first record of its log on; one whose records were lost goes on under another id.
+    /// 0 is none: a node that is alone gives its table no id.
+    TableId(u128), "{:032x}"
+);
+
 impl Offset {
     /// The offset `count` events later.
     ///

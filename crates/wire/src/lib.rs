@@ -2,7 +2,7 @@
 //!
 //! Nothing here does I/O, looks at a clock, runs a task or trusts its input:
 //! any bytes decode to a value or to a [`codec::DecodeError`]. The formats
-//! are pages: `docs/format/wire.md` and `docs/format/log.md`.
+//! are pages: `docs/format/wire.md`, `docs/format/log.md` and `docs/format/table.md`.
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +16,7 @@ pub mod id;
 pub mod message;
 pub mod record;
 pub mod step;
+pub mod table;
 pub mod view;
 
 pub use codec::{Codec, DecodeError};

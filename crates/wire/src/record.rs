@@ -9,8 +9,10 @@ use crate::codec::{Codec, DecodeError, Reader, Write, record};
 use crate::id::*;
 use std::fmt;
 
+mod nodes;
 mod sharing;
 
+pub use nodes::*;
 pub use sharing::*;
 
 /// Why offsets hold no event any more.
@@ -254,6 +256,12 @@ pub enum Record {
     Returned(ReturnedRecord),
     /// An event of a queue is to be a dead letter.
     Rejected(RejectedRecord),
+    /// The table has this id from here on.
+    Table(TableId),
+    /// So far a copy of the table has come.
+    Followed(FollowedRecord),
+    /// What a node has proposed was decided, so far.
+    Proposed(ProposedRecord),
 }
 
 /// The version of a type of record that this code writes and reads.
@@ -286,6 +294,9 @@ impl Codec for Record {
             Self::Settled(_) => tag(11),
             Self::Returned(_) => tag(12),
             Self::Rejected(_) => tag(13),
+            Self::Table(_) => tag(14),
+            Self::Followed(_) => tag(15),
+            Self::Proposed(_) => tag(16),
         }
         match self {
             Self::Topic(record) => record.encode(out),
@@ -301,6 +312,9 @@ impl Codec for Record {
             Self::Settled(record) => record.encode(out),
             Self::Returned(record) => record.encode(out),
             Self::Rejected(record) => record.encode(out),
+            Self::Table(table) => table.encode(out),
+            Self::Followed(record) => record.encode(out),
+            Self::Proposed(record) => record.encode(out),
         }
     }
 
@@ -326,6 +340,9 @@ impl Codec for Record {
             11 => Self::Settled(Codec::decode(from)?),
             12 => Self::Returned(Codec::decode(from)?),
             13 => Self::Rejected(Codec::decode(from)?),
+            14 => Self::Table(Codec::decode(from)?),
+            15 => Self::Followed(Codec::decode(from)?),
+            16 => Self::Proposed(Codec::decode(from)?),
             other => return Err(DecodeError::newer(WHAT, 0, "record type", other.into())),
         })
     }

@@ -1,21 +1,34 @@
 //! Who decides on what is recorded: the table of topics, partitions, producers and consumers, and
 //! the ledger of cursors, gaps and settlements.
 
+#[cfg_attr(not(test), allow(dead_code, reason = "no start makes one yet"))]
+mod following;
+#[cfg_attr(not(test), allow(dead_code, reason = "no start makes one yet"))]
+mod leading;
 mod record_log;
 mod single;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
+#[cfg_attr(not(test), allow(dead_code, reason = "no start makes one yet"))]
+mod window;
 
+#[cfg(test)]
+pub(crate) use following::{Following, PATIENCE};
+#[cfg(test)]
+pub(crate) use leading::Leading;
 pub(crate) use record_log::{Damage, RecordLog};
 pub(crate) use single::Single;
 
 use crate::coordinator::table::Table;
-use crate::ids::{LEDGER_STORAGE, StorageId, TABLE_STORAGE};
+pub use crate::ids::LEADER;
+use crate::ids::{LEDGER_STORAGE, Now, StorageId, TABLE_STORAGE};
 use crate::refusal::refuse;
 use log::{DiskError, Operation, OperationToken, Outcome};
 use std::fmt;
+use std::time::Duration;
 use wire::record::Record;
-use wire::{Durability, ErrorCode, ErrorReply, Offset, TopicId};
+use wire::table::TableMessage;
+use wire::{Durability, ErrorCode, ErrorReply, NodeId, Offset, TopicId};
 
 /// Which log a record is written to. Each orders its own commands; between the two there is no
 /// order but that of who waits for whom.
@@ -43,7 +56,10 @@ impl Home {
             | Record::Consumer(_)
             | Record::ConsumerDeleted(_)
             | Record::Member(_)
-            | Record::Assignment(_) => Self::Table,
+            | Record::Assignment(_)
+            | Record::Table(_)
+            | Record::Followed(_)
+            | Record::Proposed(_) => Self::Table,
             Record::Cursor(_)
             | Record::Gap(_)
             | Record::Settled(_)
@@ -127,6 +143,10 @@ pub enum ControlError {
         /// Its address, if known; else empty.
         hint: String,
     },
+    /// The node that decides is not followed, for this reason. Nothing has changed.
+    Apart(String),
+    /// The node that decides has refused it. Nothing has changed.
+    Refused(ErrorReply),
     /// There is no space for it. Nothing has changed.
     Full(Home, String),
     /// The log failed. Whether the command survives is unknown until the node is opened again.
@@ -138,6 +158,8 @@ impl fmt::Display for ControlError {
         match self {
             Self::NotLeader { hint } if hint.is_empty() => f.write_str("another node decides"),
             Self::NotLeader { hint } => write!(f, "the node at {hint} decides"),
+            Self::Apart(reason) => f.write_str(reason),
+            Self::Refused(error) => write!(f, "{error}"),
             Self::Full(home, reason) => write!(f, "{home} has no space: {reason}"),
             Self::Failed(home, reason) => write!(f, "{home} failed: {reason}"),
         }
@@ -160,8 +182,8 @@ pub trait Controller: Send {
     /// The table, with what the ledger says of it, as the completed commands left them.
     fn table(&self) -> &Table;
 
-    /// What is written from now on is written at this time, nanoseconds since 1970.
-    fn set_time(&mut self, unix_ns: u64);
+    /// What is done from now on is done at this time.
+    fn set_time(&mut self, now: Now);
 
     /// Takes a command. Answered by [`Controller::poll_completion`].
     fn submit(&mut self, token: CommandToken, command: Command);
@@ -197,6 +219,39 @@ pub trait Controller: Send {
 
     /// Whether the logs have closed cleanly.
     fn is_closed(&self) -> bool;
+
+    /// A link to another node of the table stands, new, or is gone. What was on its way is lost.
+    fn linked(&mut self, peer: NodeId, is_up: bool) {
+        let _ = (peer, is_up);
+    }
+
+    /// A message of another node came on its link. [`Controller::advance`] is to be called.
+    fn take_message(&mut self, from: NodeId, message: TableMessage) {
+        let _ = (from, message);
+    }
+
+    /// The next message for another node, to be sent on its link. Polled when [`Controller::advance`] was called.
+    fn poll_message(&mut self) -> Option<(NodeId, TableMessage)> {
+        None
+    }
+
+    /// When [`Controller::advance`] is to be called at the latest, by the clock of [`Controller::set_time`].
+    fn next_timer(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Something that the operator is to hear.
+    fn poll_notice(&mut self) -> Option<String> {
+        None
+    }
+}
+
+/// Whether a record is one that a node may propose: the others are the controllers' own.
+fn is_of_clients(record: &Record) -> bool {
+    match record {
+        Record::Table(_) | Record::Followed(_) | Record::Proposed(_) => false,
+        other => Home::of(other) == Home::Table,
+    }
 }
 
 /// A command was not carried out: the error for its caller.
@@ -206,6 +261,10 @@ pub(crate) fn undecided(error: &ControlError) -> ErrorReply {
             leader_hint: hint.clone(),
             ..ErrorReply::retryable(ErrorCode::NotLeader, 100, error.to_string())
         },
+        ControlError::Apart(reason) => {
+            ErrorReply::retryable(ErrorCode::NotLeader, 1000, reason.clone())
+        }
+        ControlError::Refused(error) => error.clone(),
         ControlError::Full(..) => {
             ErrorReply::retryable(ErrorCode::StorageFull, 1000, error.to_string())
         }

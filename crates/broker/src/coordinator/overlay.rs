@@ -174,7 +174,10 @@ impl Overlay {
             | Record::Gap(_)
             | Record::Settled(_)
             | Record::Returned(_)
-            | Record::Rejected(_) => return None,
+            | Record::Rejected(_)
+            | Record::Table(_)
+            | Record::Followed(_)
+            | Record::Proposed(_) => return None,
         })
     }
 

@@ -1,14 +1,17 @@
 //! The state that the records of the table's log and of the ledger add up to.
 
+mod lineage;
 mod sharing;
 
+use lineage::Lineage;
 pub use sharing::{QueueEntry, Returned, SharedEntry};
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use wire::record::*;
 use wire::{
-    ConsumerId, Incarnation, MemberId, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId,
+    ConsumerId, Incarnation, MemberId, NodeId, Offset, PartitionIndex, ProducerEpoch, ProducerId,
+    TableId, TopicId,
 };
 
 /// All topics, and what is remembered of each. Changed by [`Table::apply`]
@@ -20,6 +23,8 @@ pub struct Table {
     names: BTreeMap<String, BTreeMap<String, TopicId>>,
     /// Topics that were deleted, the latest last: what is left of their partitions may be removed.
     deleted: VecDeque<TopicId>,
+    /// Of a table that several nodes have.
+    lineage: Lineage,
 }
 
 /// Deleted topics that are remembered. What a removal of an older one should have left is kept.
@@ -86,6 +91,26 @@ impl Table {
         self.deleted.iter()
     }
 
+    /// Which table it is; 0 if it has no id.
+    pub fn id(&self) -> TableId {
+        self.lineage.id
+    }
+
+    /// Of a copy: the index that the table had at its leader. Else 0.
+    pub fn followed(&self) -> u64 {
+        self.lineage.followed
+    }
+
+    /// The last proposal of a node that was carried out.
+    pub fn proposed(&self, node: NodeId) -> u64 {
+        self.lineage.proposed.get(&node).copied().unwrap_or(0)
+    }
+
+    /// Whether no record was ever applied to it.
+    pub fn is_blank(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// Applies one record. One that is about a topic that is gone changes
     /// nothing: the topic's end was recorded while this was under way.
     pub fn apply(&mut self, record: Record) {
@@ -140,6 +165,11 @@ impl Table {
             Record::Rejected(record) => {
                 self.of(record.topic, |entry| entry.apply_rejected(record));
             }
+            Record::Table(id) => self.lineage.id = id,
+            Record::Followed(record) => self.lineage.followed = record.index,
+            Record::Proposed(record) => {
+                self.lineage.proposed.insert(record.node, record.number);
+            }
         }
     }
 
@@ -172,7 +202,23 @@ impl Table {
     /// earlier state of it.
     pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
         let deleted = self.deleted.iter().copied().map(Record::TopicDeleted);
-        deleted.chain(self.topics.values().flat_map(TopicEntry::records))
+        let lineage = self.lineage.records().chain(deleted);
+        lineage.chain(self.topics.values().flat_map(TopicEntry::records))
+    }
+
+    /// Records that make this table say what a later one of the same history says, as far as
+    /// those of the table's log go: what the ledger says of topics that are in both is kept if the
+    /// others are left out.
+    pub fn records_to(&self, later: &Self) -> Vec<Record> {
+        let mut records = Vec::new();
+        for (id, entry) in &self.topics {
+            match later.topics.get(id) {
+                None => records.push(Record::TopicDeleted(*id)),
+                Some(then) => entry.endings_until(then, &mut records),
+            }
+        }
+        records.extend(later.records());
+        records
     }
 }
 
@@ -266,6 +312,23 @@ impl TopicEntry {
             .chain(cursors)
             .chain(gaps)
             .chain(self.shared_records())
+    }
+
+    /// What ended between this state of the topic and a later one: what the records of the later
+    /// one do not say.
+    fn endings_until(&self, later: &Self, records: &mut Vec<Record>) {
+        let topic = self.record.topic;
+        for (consumer, entry) in &self.shared {
+            match later.shared.get(consumer) {
+                None => records.push(Record::ConsumerDeleted(ConsumerDeletedRecord {
+                    topic,
+                    consumer: consumer.clone(),
+                })),
+                // Another one of the name begins without members.
+                Some(then) if then.record.id != entry.record.id => {}
+                Some(then) => entry.endings_until(then, records),
+            }
+        }
     }
 
     /// The consumer of this name, if it is a group or queue.
@@ -659,11 +722,9 @@ mod tests {
         assert!(entry.queue.is_empty());
     }
 
-    /// The property that compaction stands on: any tail of each log, followed by the records of the
-    /// table that belong there, gives the table.
-    #[test]
-    fn snapshots_behind_any_tails_of_the_logs_are_the_table() {
-        let log = [
+    /// Much that may happen to a table.
+    fn history() -> Vec<Record> {
+        vec![
             topic(1, "a"),
             cursor("c", Some(5)),
             gap(0, 10),
@@ -694,7 +755,14 @@ mod tests {
             settled(1, &[(13, 14)]),
             returned(15, 17, 9),
             deleted("p"),
-        ];
+        ]
+    }
+
+    /// The property that compaction stands on: any tail of each log, followed by the records of the
+    /// table that belong there, gives the table.
+    #[test]
+    fn snapshots_behind_any_tails_of_the_logs_are_the_table() {
+        let log = history();
         let table = replayed(&log);
         let records: Vec<Record> = table.records().collect();
         let [internal, ledger] = Home::ALL.map(|home| {
@@ -709,6 +777,32 @@ mod tests {
                 let ledger = ledger.0[behind..].iter().chain(&ledger.1);
                 let found = replayed(internal.chain(ledger).copied());
                 assert_eq!(found, table, "tails from {from} and {behind}");
+            }
+        }
+    }
+
+    /// What a copy of the table goes by that was away for long: from any state on it comes to the
+    /// present one, and what its own ledger said stays.
+    #[test]
+    fn from_any_state_a_copy_comes_to_a_later_one() {
+        let of_table = |record: &Record| Home::of(record) == Home::Table;
+        let content = |table: &Table| -> Vec<Record> { table.records().filter(of_table).collect() };
+        let log = history();
+        for end in 0..=log.len() {
+            // As it is sent: without what the ledger says.
+            let later = replayed(content(&replayed(&log[..end])).iter());
+            for begin in 0..=end {
+                let mut table = replayed(&log[..begin]);
+                let cursors = |table: &Table| {
+                    let entry = table.topic(TopicId(1));
+                    entry.map(|entry| entry.cursors.get("c").cloned())
+                };
+                let before = cursors(&table);
+                for record in table.records_to(&later).into_iter().filter(of_table) {
+                    table.apply(record);
+                }
+                assert_eq!(content(&table), content(&later), "from {begin} to {end}");
+                assert!(before.is_none() || cursors(&table) == before);
             }
         }
     }

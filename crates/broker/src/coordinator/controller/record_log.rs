@@ -3,6 +3,7 @@
 use super::{Command, CommandToken, ControlError, Home};
 use crate::blocking::Blocking;
 use crate::coordinator::table::Table;
+use crate::faults::{Fault, Planted};
 use crate::options::NodeError;
 use log::{
     Append, DiskError, Found, OpenPartition, Operation, OperationToken, Outcome, ReadBatches,
@@ -12,6 +13,7 @@ use memory::Buffer;
 use std::collections::VecDeque;
 use wire::batch::{Batch, BatchBuilder, EventParts, Origin, Verify};
 use wire::record::{Gap, GapReason, Record};
+use wire::table::Entry;
 use wire::{Codec, Durability, Offset, ProducerEpoch, ProducerId, Sequence};
 
 /// Who writes it.
@@ -31,6 +33,9 @@ pub(crate) struct RecordLog {
     end: Offset,
     done: VecDeque<(CommandToken, Result<(), ControlError>)>,
     compaction: Compaction,
+    /// What was decided, for those who follow; kept only if somebody may.
+    entries: Option<VecDeque<Entry>>,
+    planted: Planted,
     unix_ns: u64,
     closed: bool,
 }
@@ -76,6 +81,8 @@ impl RecordLog {
                 snapshot: None,
             },
             storage,
+            entries: None,
+            planted: Planted::default(),
             unix_ns: open.unix_ns,
             closed: false,
         };
@@ -134,8 +141,22 @@ impl RecordLog {
 
     /// Applies what has become as durable as it is to be.
     fn complete_durable(&mut self, table: &mut Table) {
-        if self.storage.state().reached(self.level()) >= self.end {
+        let is_durable = self.storage.state().reached(self.level()) >= self.end;
+        if is_durable || self.planted.is(Fault::EntryEarly) {
+            let records = self.in_flight.iter();
+            let records = records.map(|(_, command)| command.records.len() as u64);
+            // They are one batch, the last of the log.
+            let mut index = self.end.0 - records.sum::<u64>();
             for (token, command) in self.in_flight.drain(..) {
+                index += command.records.len() as u64;
+                if let Some(entries) = &mut self.entries
+                    && !command.records.is_empty()
+                {
+                    entries.push_back(Entry {
+                        index,
+                        records: command.records.clone(),
+                    });
+                }
                 command
                     .records
                     .into_iter()
@@ -286,6 +307,18 @@ impl RecordLog {
 
 /// What the controller asks of it.
 impl RecordLog {
+    /// Has it keep from now on what was decided: [`RecordLog::poll_entry`]. A command's index is the
+    /// number of the record behind its last one, so that it survives what the command survives.
+    pub fn keep_entries(&mut self, planted: Planted) {
+        self.entries = Some(VecDeque::new());
+        self.planted = planted;
+    }
+
+    /// The next command with a record that was carried out.
+    pub fn poll_entry(&mut self) -> Option<Entry> {
+        self.entries.as_mut()?.pop_front()
+    }
+
     /// What is written from now on is written at this time, nanoseconds since 1970.
     pub fn set_time(&mut self, unix_ns: u64) {
         self.unix_ns = unix_ns;

@@ -3,16 +3,16 @@
 use super::{Command, CommandToken, ControlError, Controller, Damage, Home, RecordLog};
 use crate::blocking::Blocking;
 use crate::coordinator::table::Table;
-use crate::ids::StorageId;
+use crate::ids::{Now, StorageId};
 use crate::options::NodeError;
 use log::{DiskError, Operation, OperationToken, Outcome};
 use wire::Offset;
 
 /// See the module.
 pub(crate) struct Single {
-    table: Table,
-    internal: RecordLog,
-    ledger: RecordLog,
+    pub(super) table: Table,
+    pub(super) internal: RecordLog,
+    pub(super) ledger: RecordLog,
 }
 
 impl Single {
@@ -64,9 +64,9 @@ impl Controller for Single {
         &self.table
     }
 
-    fn set_time(&mut self, unix_ns: u64) {
-        self.internal.set_time(unix_ns);
-        self.ledger.set_time(unix_ns);
+    fn set_time(&mut self, now: Now) {
+        self.internal.set_time(now.unix_ns);
+        self.ledger.set_time(now.unix_ns);
     }
 
     fn submit(&mut self, token: CommandToken, command: Command) {

@@ -496,7 +496,10 @@ impl Shared {
         if let SharedKind::Group(group) = &mut self.kind {
             match error {
                 ControlError::Failed(..) => group.restore_certain(&entry.owners),
-                ControlError::Full(..) | ControlError::NotLeader { .. } => {
+                ControlError::Full(..)
+                | ControlError::NotLeader { .. }
+                | ControlError::Apart(_)
+                | ControlError::Refused(_) => {
                     group.restore(&entry.owners);
                 }
             }

@@ -127,6 +127,28 @@ impl SharedEntry {
         }
     }
 
+    /// Who is no member any more in a later state, and what nobody owns there.
+    pub(super) fn endings_until(&self, later: &Self, records: &mut Vec<Record>) {
+        let gone = self.members.iter();
+        let gone = gone.filter(|(member, _)| !later.members.contains_key(member));
+        records.extend(gone.map(|(_, member)| {
+            Record::Member(MemberRecord {
+                is_member: false,
+                ..member.clone()
+            })
+        }));
+        let free = self.owners.keys();
+        let free = free.filter(|partition| !later.owners.contains_key(partition));
+        records.extend(free.map(|partition| {
+            Record::Assignment(AssignmentRecord {
+                topic: self.record.topic,
+                consumer: self.record.consumer.clone(),
+                partition: *partition,
+                owner: MemberId(0),
+            })
+        }));
+    }
+
     pub(super) fn records(&self) -> impl Iterator<Item = Record> + '_ {
         let ConsumerRecord {
             topic, consumer, ..

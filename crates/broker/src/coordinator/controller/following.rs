@@ -1,0 +1,582 @@
+//! The controller of a node that follows a table which another one leads.
+
+use super::leading::{PROPOSED_BYTES_MAX, UNTAKEN_MAX};
+use super::{Command, CommandToken, ControlError, Controller, Home, LEADER, Single};
+use crate::coordinator::table::Table;
+use crate::faults::{Fault, Planted};
+use crate::ids::{Now, StorageId};
+use log::{DiskError, Operation, OperationToken, Outcome};
+use std::collections::VecDeque;
+use std::time::Duration;
+use wire::record::{FollowedRecord, Record};
+use wire::table::{
+    Entries, Follow, Leads, MESSAGE_BYTES_MAX, Piece, Propose, Refused, TableMessage, Took,
+};
+use wire::{Codec, Durability, ErrorReply, NodeId, Offset, TableId};
+
+/// How long a change of the table waits for a leader, unless the options say otherwise.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// After this time what found no space in the copy's log is written again.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// A copy of a table, and a ledger of this node's own. The copy's log has what the leader has decided
+/// as far as this node has recorded it, and nothing else: it is read at a start, and is no authority.
+///
+/// What is submitted for the table is proposed to the leader, and completed when its entry is recorded
+/// here. Until it is known that a proposal was decided it is asked again under the same number, on
+/// one link after the other.
+///
+/// ```text
+///            link up: Follow              Leads, of the table of which this is a copy
+///   Down ────────────────────► Asked ───────────────────────────────────────────────► Led
+///    ▲                           │ Leads of another table, or of one that is behind    │
+///    │                           ▼                                                     │ Unled
+///    └──────── link down ──── Apart ◄──────────────────────────────────────────────────┘
+/// ```
+pub(crate) struct Following {
+    single: Single,
+    node: NodeId,
+    /// The table that this is a copy of; 0 if it is none yet.
+    table: TableId,
+    link: Link,
+    /// What the leader has sent and is not recorded, in its order.
+    steps: VecDeque<Step>,
+    /// How many of them the copy's log has under way.
+    recording: usize,
+    /// Pieces of a table that are not all there.
+    pieces: Vec<Record>,
+    pieces_bytes: usize,
+    /// How far that which came goes.
+    received: u64,
+    /// Commands for the table that are not completed, in the order of their submission.
+    pending: VecDeque<Pending>,
+    /// The number of the next proposal, once a leader has said which were used.
+    next_number: Option<u64>,
+    /// How many refusals were carried out here.
+    refusals: u64,
+    done: VecDeque<(CommandToken, Result<(), ControlError>)>,
+    messages: VecDeque<TableMessage>,
+    /// Pieces and lists of entries that were recorded, and of which the leader does not know that.
+    took: u32,
+    notices: VecDeque<String>,
+    patience: Duration,
+    now: Duration,
+    /// When the copy's log is tried again, which had no space.
+    retry_at: Option<Duration>,
+    planted: Planted,
+}
+
+/// See the drawing at [`Following`].
+enum Link {
+    Down,
+    Asked,
+    Led,
+    /// Why the leader is not followed.
+    Apart(String),
+}
+
+/// Something to be recorded or done, in the leader's order.
+struct Step {
+    what: StepWhat,
+    /// Whether it is the last of a message that is counted, which came on the link of now.
+    is_counted: bool,
+}
+
+enum StepWhat {
+    /// So far the table comes with these records.
+    Entry(u64, Vec<Record>),
+    /// All of the table, at this index.
+    Snapshot(u64, Vec<Record>),
+    Refused(Refused),
+}
+
+/// A command that is to be decided.
+struct Pending {
+    token: CommandToken,
+    records: Vec<Record>,
+    bytes: usize,
+    /// Its number, once it was proposed.
+    number: Option<u64>,
+    /// Whether it was sent on the link of now.
+    is_sent: bool,
+    /// When it was submitted.
+    since: Duration,
+}
+
+impl Following {
+    /// Follows with what was replayed: an empty table, or a copy of the leader's. A change waits for
+    /// a leader as long as `patience`.
+    pub fn new(single: Single, node: NodeId, patience: Duration, planted: Planted) -> Self {
+        Self {
+            received: single.table.followed(),
+            table: single.table.id(),
+            single,
+            node,
+            link: Link::Down,
+            steps: VecDeque::new(),
+            recording: 0,
+            pieces: Vec::new(),
+            pieces_bytes: 0,
+            pending: VecDeque::new(),
+            next_number: None,
+            refusals: 0,
+            done: VecDeque::new(),
+            messages: VecDeque::new(),
+            took: 0,
+            notices: VecDeque::new(),
+            patience,
+            now: Duration::ZERO,
+            retry_at: None,
+            planted,
+        }
+    }
+
+    fn submit_to_table(&mut self, token: CommandToken, records: Vec<Record>) {
+        // The caller has not seen a refusal that waits here, and builds on what goes with it.
+        let refused = self
+            .done
+            .iter()
+            .find_map(|(_, result)| result.clone().err());
+        let failed = self.single.failure(Home::Table);
+        let failed = failed.map(|reason| ControlError::Failed(Home::Table, reason));
+        if let Some(error) = refused.or(failed) {
+            self.done.push_back((token, Err(error)));
+            return;
+        }
+        let bytes = records.iter().map(|it| it.to_bytes().len()).sum();
+        self.pending.push_back(Pending {
+            token,
+            records,
+            bytes,
+            number: None,
+            is_sent: false,
+            since: self.now,
+        });
+    }
+
+    /// A leader has answered.
+    fn led(&mut self, leads: &Leads) {
+        if !matches!(self.link, Link::Asked) {
+            return;
+        }
+        if let Some(reason) = self.differs(leads)
+            && !self.planted.is(Fault::ForeignLeader)
+        {
+            self.part(reason);
+            return;
+        }
+        self.link = Link::Led;
+        self.table = leads.table;
+        if self.next_number.is_none() {
+            self.next_number = Some(leads.proposed + 1);
+            if leads.proposed > self.single.table.proposed(self.node) {
+                self.notices.push_back(
+                    "what this node had proposed when it ended was decided since, or will be: it is \
+                     in the table, and served from the next start of this node on"
+                        .into(),
+                );
+            }
+        }
+    }
+
+    /// Why what is here is no copy of the leader's table.
+    fn differs(&self, leads: &Leads) -> Option<String> {
+        let (own, index) = (self.table, self.received);
+        if index == 0 && !self.single.table.is_blank() {
+            return Some(
+                "this data directory has a table of its own: a node that follows begins with an \
+                 empty one"
+                    .into(),
+            );
+        }
+        if own != TableId(0) && own != leads.table {
+            return Some(format!(
+                "the node that leads has table {}, and this node a copy of table {own}: nothing of \
+                 either was changed. Join it to its own leader, or begin with an empty data directory",
+                leads.table
+            ));
+        }
+        (index > leads.index).then(|| {
+            format!(
+                "the table of the node that leads ends at {}, and the copy of this node at {index}: \
+                 the leader has lost what it had decided, or is an older copy of itself. Nothing \
+                 was changed",
+                leads.index
+            )
+        })
+    }
+
+    /// The leader is not followed any more on this link.
+    fn part(&mut self, reason: String) {
+        self.notices
+            .push_back(format!("the table is not followed: {reason}"));
+        self.link = Link::Apart(reason);
+        self.forget_link();
+    }
+
+    /// What was on its way is lost.
+    fn forget_link(&mut self) {
+        self.messages.clear();
+        self.pieces.clear();
+        self.pieces_bytes = 0;
+        self.took = 0;
+        for step in &mut self.steps {
+            step.is_counted = false;
+        }
+        for pending in &mut self.pending {
+            pending.is_sent = false;
+        }
+    }
+
+    fn push(&mut self, what: StepWhat, is_counted: bool) {
+        self.steps.push_back(Step { what, is_counted });
+    }
+
+    fn entries_came(&mut self, entries: Entries) {
+        if entries.after != self.received {
+            let (after, here) = (entries.after, self.received);
+            self.part(format!(
+                "entries behind {after} came where those behind {here} are next"
+            ));
+            return;
+        }
+        let untaken = self.steps.iter().filter(|step| step.is_counted).count();
+        if untaken >= UNTAKEN_MAX as usize {
+            self.part("more has come than can be recorded".into());
+            return;
+        }
+        let count = entries.entries.len();
+        if count == 0 {
+            self.took += 1;
+        }
+        for (place, entry) in entries.entries.into_iter().enumerate() {
+            self.received = entry.index;
+            let is_last = place + 1 == count;
+            let records = match self.planted.is(Fault::EntrySkipped) && entry.index % 5 == 0 {
+                true => Vec::new(),
+                false => entry.records,
+            };
+            self.push(StepWhat::Entry(entry.index, records), is_last);
+        }
+    }
+
+    fn piece_came(&mut self, mut piece: Piece) {
+        self.pieces_bytes += piece
+            .records
+            .iter()
+            .map(|it| it.to_bytes().len())
+            .sum::<usize>();
+        if self.pieces_bytes > MESSAGE_BYTES_MAX {
+            self.part(format!(
+                "the table is longer than {MESSAGE_BYTES_MAX} bytes"
+            ));
+            return;
+        }
+        self.pieces.append(&mut piece.records);
+        if !piece.is_last {
+            self.took += 1;
+            return;
+        }
+        self.received = piece.index;
+        self.pieces_bytes = 0;
+        let records = std::mem::take(&mut self.pieces);
+        self.push(StepWhat::Snapshot(piece.index, records), true);
+    }
+
+    /// Has the copy's log record what it may.
+    fn record(&mut self) {
+        let is_later = self.retry_at.is_some_and(|at| self.now < at);
+        if is_later || self.single.failure(Home::Table).is_some() {
+            return;
+        }
+        self.retry_at = None;
+        while let Some(step) = self.steps.get(self.recording) {
+            let (index, mut records) = match &step.what {
+                StepWhat::Entry(index, records) => (*index, records.clone()),
+                // Made of what is in the table by then.
+                StepWhat::Snapshot(..) if self.recording > 0 => return,
+                StepWhat::Snapshot(index, records) => {
+                    let mut later = Table::default();
+                    records.iter().for_each(|it| later.apply(it.clone()));
+                    let mut changes = self.single.table.records_to(&later);
+                    changes.retain(|it| Home::of(it) == Home::Table);
+                    (*index, changes)
+                }
+                StepWhat::Refused(_) if self.recording > 0 => return,
+                StepWhat::Refused(refused) => {
+                    let refused = refused.clone();
+                    // What was proposed before it is recorded by now.
+                    self.complete_pending();
+                    self.steps.pop_front();
+                    self.refusals += 1;
+                    self.refuse(refused.number, &refused.error);
+                    continue;
+                }
+            };
+            records.push(Record::Followed(FollowedRecord { index }));
+            let command = Command {
+                home: Home::Table,
+                records,
+                durability: Durability::Synced,
+            };
+            self.recording += 1;
+            // Completions are matched by their order.
+            self.single.internal.submit(CommandToken(0), command);
+        }
+    }
+
+    /// The leader has refused a proposal: with it goes all that was submitted behind it.
+    fn refuse(&mut self, number: u64, error: &ErrorReply) {
+        let is_before = |pending: &Pending| pending.number.is_some_and(|own| own < number);
+        let from = self.pending.iter().take_while(|it| is_before(it)).count();
+        self.end_from(from, &ControlError::Refused(error.clone()));
+    }
+
+    /// Ends what was submitted at this place and behind it.
+    fn end_from(&mut self, place: usize, error: &ControlError) {
+        let ended = self.pending.drain(place..);
+        self.done
+            .extend(ended.map(|pending| (pending.token, Err(error.clone()))));
+    }
+
+    /// Takes what the copy's log has recorded. Says whether that was anything.
+    fn take_recorded(&mut self) -> bool {
+        let mut any = false;
+        while let Some((_, result)) = self.single.internal.poll_completion() {
+            any = true;
+            self.recording -= 1;
+            if result.is_err() {
+                // It was decided: here it waits.
+                self.retry_at.get_or_insert(self.now + RETRY_AFTER);
+            } else if let Some(step) = self.steps.pop_front() {
+                self.took += u32::from(step.is_counted);
+            }
+        }
+        any
+    }
+
+    /// Completes what is in the copy.
+    fn complete_pending(&mut self) {
+        let decided = self.single.table.proposed(self.node);
+        while let Some(pending) = self.pending.front() {
+            let is_done = match pending.number {
+                Some(number) => number <= decided,
+                None => pending.records.is_empty(),
+            };
+            if !is_done {
+                break;
+            }
+            let token = pending.token;
+            self.pending.pop_front();
+            self.done.push_back((token, Ok(())));
+        }
+    }
+
+    /// Proposes what was not proposed on this link.
+    fn propose(&mut self) {
+        // What was refused and is still here is not to be proposed again.
+        let is_refused = |step: &Step| matches!(step.what, StepWhat::Refused(_));
+        if !matches!(self.link, Link::Led) || self.steps.iter().any(is_refused) {
+            return;
+        }
+        let sent = self.pending.iter().filter(|pending| pending.is_sent);
+        let mut bytes: usize = sent.map(|pending| pending.bytes).sum();
+        for pending in &mut self.pending {
+            if pending.is_sent || pending.records.is_empty() {
+                continue;
+            }
+            if bytes > 0 && bytes + pending.bytes > PROPOSED_BYTES_MAX / 2 {
+                return;
+            }
+            bytes += pending.bytes;
+            pending.is_sent = true;
+            let number = match pending.number {
+                Some(number) => number,
+                None => {
+                    let next = self.next_number.get_or_insert(1);
+                    let number = *next;
+                    *next += 1;
+                    number
+                }
+            };
+            pending.number = Some(number);
+            self.messages.push_back(TableMessage::Propose(Propose {
+                number,
+                refusals: self.refusals,
+                records: pending.records.clone(),
+            }));
+        }
+    }
+
+    /// The first change that no leader can have heard of, and since when it waits.
+    fn first_unheard(&self) -> Option<(usize, Duration)> {
+        let is_unheard = |it: &&Pending| it.number.is_none() && !it.records.is_empty();
+        let place = self.pending.iter().position(|it| is_unheard(&it))?;
+        Some((place, self.pending[place].since))
+    }
+
+    /// Refuses what has waited too long for a leader.
+    fn expire(&mut self) {
+        if matches!(self.link, Link::Led) {
+            return;
+        }
+        let late = self.first_unheard();
+        if let Some((place, _)) = late.filter(|(_, since)| self.now >= *since + self.patience) {
+            let error = self.unled();
+            self.end_from(place, &error);
+        }
+    }
+
+    fn unled(&self) -> ControlError {
+        match &self.link {
+            Link::Apart(reason) => ControlError::Apart(reason.clone()),
+            _ => ControlError::Apart(format!(
+                "the node that leads the table (node {LEADER}) has not been reached"
+            )),
+        }
+    }
+
+    /// Whether something is under way that the leader may decide soon.
+    fn awaits_leader(&self) -> bool {
+        let is_fresh = |pending: &Pending| self.now < pending.since + self.patience;
+        matches!(self.link, Link::Led) && self.pending.iter().any(is_fresh)
+    }
+}
+
+impl Controller for Following {
+    fn table(&self) -> &Table {
+        &self.single.table
+    }
+
+    fn set_time(&mut self, now: Now) {
+        self.now = now.monotonic;
+        self.single.set_time(now);
+    }
+
+    fn submit(&mut self, token: CommandToken, command: Command) {
+        match command.home {
+            Home::Table => self.submit_to_table(token, command.records),
+            Home::Ledger => self.single.submit(token, command),
+        }
+    }
+
+    fn poll_completion(&mut self) -> Option<(CommandToken, Result<(), ControlError>)> {
+        let done = self.done.pop_front();
+        done.or_else(|| self.single.ledger.poll_completion())
+    }
+
+    fn advance(&mut self) {
+        self.record();
+        self.single.advance();
+        while self.take_recorded() {
+            self.record();
+            self.single.advance();
+        }
+        self.complete_pending();
+        // A refusal is carried out when all before it is recorded.
+        self.record();
+        if let Some(reason) = self.single.failure(Home::Table) {
+            self.end_from(0, &ControlError::Failed(Home::Table, reason));
+        }
+        self.propose();
+        self.expire();
+        self.complete_pending();
+        if self.took > 0 && matches!(self.link, Link::Led) {
+            let count = std::mem::take(&mut self.took);
+            self.messages.push_back(TableMessage::Took(Took { count }));
+        }
+    }
+
+    fn poll_operation(&mut self) -> Option<(StorageId, OperationToken, Operation)> {
+        self.single.poll_operation()
+    }
+
+    fn complete(
+        &mut self,
+        storage: StorageId,
+        token: OperationToken,
+        result: Result<Outcome, DiskError>,
+    ) {
+        self.single.complete(storage, token, result);
+    }
+
+    fn end(&self, home: Home) -> Offset {
+        self.single.end(home)
+    }
+
+    fn failure(&self, home: Home) -> Option<String> {
+        self.single.failure(home)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.single.is_idle() && !self.awaits_leader()
+    }
+
+    fn close(&mut self) {
+        let error = self.unled();
+        self.end_from(0, &error);
+        self.steps.truncate(self.recording);
+        self.single.close();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.single.is_closed()
+    }
+
+    fn linked(&mut self, peer: NodeId, is_up: bool) {
+        if peer != LEADER {
+            return;
+        }
+        self.forget_link();
+        self.link = match is_up {
+            false => Link::Down,
+            true => {
+                self.messages.push_back(TableMessage::Follow(Follow {
+                    node: self.node,
+                    table: self.table,
+                    index: self.received,
+                    refusals: self.refusals,
+                }));
+                Link::Asked
+            }
+        };
+    }
+
+    fn take_message(&mut self, from: NodeId, message: TableMessage) {
+        let is_led = matches!(self.link, Link::Led);
+        match message {
+            _ if from != LEADER => {}
+            TableMessage::Leads(leads) => self.led(&leads),
+            TableMessage::Unled(unled) => self.part(unled.reason),
+            TableMessage::Piece(piece) if is_led => self.piece_came(piece),
+            TableMessage::Entries(entries) if is_led => self.entries_came(entries),
+            TableMessage::Refused(refused) if is_led => {
+                self.push(StepWhat::Refused(refused), false);
+            }
+            // Of a leader that is not followed; or a follower says these.
+            TableMessage::Piece(_)
+            | TableMessage::Entries(_)
+            | TableMessage::Refused(_)
+            | TableMessage::Follow(_)
+            | TableMessage::Propose(_)
+            | TableMessage::Took(_) => {}
+        }
+    }
+
+    fn poll_message(&mut self) -> Option<(NodeId, TableMessage)> {
+        Some((LEADER, self.messages.pop_front()?))
+    }
+
+    fn next_timer(&self) -> Option<Duration> {
+        let late = match self.link {
+            Link::Led => None,
+            _ => self.first_unheard(),
+        };
+        let late = late.map(|(_, since)| since + self.patience);
+        late.into_iter().chain(self.retry_at).min()
+    }
+
+    fn poll_notice(&mut self) -> Option<String> {
+        self.notices.pop_front()
+    }
+}

@@ -1,0 +1,432 @@
+//! The controller of the node that leads a table which others follow.
+
+use super::window::Window;
+use super::{
+    Command, CommandToken, ControlError, Controller, Home, Single, is_of_clients, undecided,
+};
+use crate::coordinator::table::Table;
+use crate::faults::{Fault, Planted};
+use crate::ids::{Now, StorageId};
+use log::{DiskError, Operation, OperationToken, Outcome};
+use std::collections::{BTreeMap, VecDeque};
+use wire::record::{ProposedRecord, Record};
+use wire::table::{
+    Entries, Follow, Leads, PIECE_BYTES_MAX, Piece, Propose, Refused, TableMessage, Unled,
+};
+use wire::{Codec, Durability, ErrorCode, ErrorReply, NodeId, Offset, TableId};
+
+/// Nodes that may follow. Of each, one number is kept in the table.
+pub(super) const FOLLOWERS_MAX: usize = 4096;
+/// Bytes of proposals of one follower that are under way. One is taken in any case.
+pub(super) const PROPOSED_BYTES_MAX: usize = 16 << 20;
+/// Pieces and lists of entries that a follower has not recorded.
+pub(super) const UNTAKEN_MAX: u32 = 4;
+
+/// [`Single`], and those who follow. What a follower proposes is one more command of the table's log.
+pub(crate) struct Leading {
+    single: Single,
+    /// Whose the commands of the table's log are that are under way, in their order.
+    under_way: VecDeque<Origin>,
+    window: Window,
+    followers: BTreeMap<NodeId, Follower>,
+    /// The id that the table is to get.
+    id: Option<TableId>,
+    planted: Planted,
+}
+
+/// Who has submitted a command.
+enum Origin {
+    /// This node.
+    Own(CommandToken),
+    /// The controller: the table's id.
+    Id,
+    /// A follower. What it proposed when it had seen other than this number of refusals is void.
+    Of {
+        node: NodeId,
+        refusals: u64,
+        bytes: usize,
+    },
+}
+
+/// A node that follows, or has.
+#[derive(Default)]
+struct Follower {
+    feed: Feed,
+    /// How many refusals it has seen when it has seen all that were sent, or are to be.
+    refusals: u64,
+    /// A refusal to be sent, behind the entries up to this index. There is never a second one: what
+    /// could be refused behind it is void until the follower has seen it.
+    refused: Option<(u64, Refused)>,
+    /// Numbers of its proposals in the table's log.
+    under_way: VecDeque<u64>,
+    under_way_bytes: usize,
+    untaken: u32,
+}
+
+/// What a follower is sent next.
+#[derive(Default)]
+enum Feed {
+    /// It has no link, or is not led on this one.
+    #[default]
+    None,
+    /// An answer to this.
+    Answer(Follow),
+    /// Why it is not led any more.
+    End(String),
+    /// The rest of the table as it was at this index.
+    Pieces(u64, VecDeque<Record>),
+    /// The entries behind this index.
+    Entries(u64),
+}
+
+impl Leading {
+    /// Leads a table that was replayed. One that has no id gets this one; `is_anew` gives it to one
+    /// that has lost records too, so that no copy of what it was is taken for a part of it.
+    pub fn new(single: Single, id: TableId, is_anew: bool, planted: Planted) -> Self {
+        let mut leading = Self {
+            window: Window::new(single.end(Home::Table).0),
+            single,
+            under_way: VecDeque::new(),
+            followers: BTreeMap::new(),
+            id: None,
+            planted,
+        };
+        leading.single.internal.keep_entries(planted);
+        if leading.single.table.id() == TableId(0) || is_anew {
+            leading.id = Some(id);
+            leading.submit_id();
+        }
+        leading
+    }
+
+    /// Gives the table the id that it is to get.
+    fn submit_id(&mut self) {
+        let is_under_way = self.under_way.iter().any(|it| matches!(it, Origin::Id));
+        if let Some(id) = self.id.filter(|_| !is_under_way) {
+            self.submit_to_table(Origin::Id, vec![Record::Table(id)]);
+        }
+    }
+
+    /// Others hold what is decided, so all of it survives a power loss.
+    fn submit_to_table(&mut self, origin: Origin, records: Vec<Record>) {
+        self.under_way.push_back(origin);
+        let command = Command {
+            home: Home::Table,
+            records,
+            durability: Durability::Synced,
+        };
+        // The log's completions are matched by their order.
+        self.single.internal.submit(CommandToken(0), command);
+    }
+
+    fn propose(&mut self, node: NodeId, propose: Propose) {
+        let Some(follower) = self.followers.get_mut(&node) else {
+            return;
+        };
+        if !matches!(follower.feed, Feed::Pieces(..) | Feed::Entries(_)) {
+            return;
+        }
+        let Propose {
+            number,
+            refusals,
+            mut records,
+        } = propose;
+        if refusals != follower.refusals && !self.planted.is(Fault::BuiltOnRefused) {
+            return;
+        }
+        let is_decided = number <= self.single.table.proposed(node);
+        let is_known = is_decided || follower.under_way.contains(&number);
+        if is_known && !self.planted.is(Fault::ProposedTwice) {
+            // Its entry tells.
+            return;
+        }
+        if records.is_empty() || !records.iter().all(is_of_clients) {
+            let message = "a proposal is records of the table, and of nothing else";
+            let error = ErrorReply::fatal(ErrorCode::Malformed, message);
+            self.refuse(node, number, error);
+            return;
+        }
+        records.push(Record::Proposed(ProposedRecord { node, number }));
+        let bytes = records.iter().map(|it| it.to_bytes().len()).sum::<usize>();
+        if follower.under_way_bytes > 0 && follower.under_way_bytes + bytes > PROPOSED_BYTES_MAX {
+            let message =
+                format!("node {node} has proposed more than {PROPOSED_BYTES_MAX} bytes at once");
+            let error = ErrorReply::retryable(ErrorCode::LimitExceeded, 100, message);
+            self.refuse(node, number, error);
+            return;
+        }
+        follower.under_way.push_back(number);
+        follower.under_way_bytes += bytes;
+        let origin = Origin::Of {
+            node,
+            refusals: follower.refusals,
+            bytes,
+        };
+        self.submit_to_table(origin, records);
+    }
+
+    /// Refuses a proposal, and all that its follower builds on it.
+    fn refuse(&mut self, node: NodeId, number: u64, error: ErrorReply) {
+        let Some(follower) = self.followers.get_mut(&node) else {
+            return;
+        };
+        follower.refusals += 1;
+        let refused = Refused { number, error };
+        follower.refused = Some((self.window.end(), refused));
+    }
+
+    /// A proposal is in the table, or was refused with all that were under way.
+    fn proposal_ended(
+        &mut self,
+        (node, refusals, bytes): (NodeId, u64, usize),
+        result: &Result<(), ControlError>,
+    ) {
+        let Some(follower) = self.followers.get_mut(&node) else {
+            return;
+        };
+        let number = follower.under_way.pop_front();
+        follower.under_way_bytes -= bytes;
+        let (Err(error), Some(number)) = (result, number) else {
+            return;
+        };
+        if let ControlError::Failed(..) = error {
+            // It may be in the log: the next start knows, and tells when it is asked again.
+            follower.feed = Feed::End(error.to_string());
+        } else if refusals == follower.refusals {
+            self.refuse(node, number, undecided(error));
+        }
+    }
+
+    /// Takes what the log has decided, up to the first command of this node. Says whether there was any.
+    fn take_decided(&mut self) -> bool {
+        while let Some(entry) = self.single.internal.poll_entry() {
+            self.window.push(entry);
+        }
+        let mut any = false;
+        while let Some(Origin::Id | Origin::Of { .. }) = self.under_way.front()
+            && let Some((_, result)) = self.single.internal.poll_completion()
+        {
+            any = true;
+            match self.under_way.pop_front() {
+                Some(Origin::Of {
+                    node,
+                    refusals,
+                    bytes,
+                }) => self.proposal_ended((node, refusals, bytes), &result),
+                // It is tried again when somebody follows.
+                Some(Origin::Id) if result.is_ok() => self.id = None,
+                _ => {}
+            }
+        }
+        any
+    }
+
+    fn next_for(&mut self, node: NodeId) -> Option<TableMessage> {
+        let is_ready = self.id.is_none();
+        let follower = self.followers.get_mut(&node)?;
+        let (table, window) = (&self.single.table, &self.window);
+        if !matches!(follower.feed, Feed::None | Feed::End(_))
+            && let Some(reason) = self.single.internal.failure()
+        {
+            follower.feed = Feed::End(format!("{} failed: {reason}", Home::Table));
+        }
+        if let Feed::End(reason) = &mut follower.feed {
+            let reason = std::mem::take(reason);
+            follower.feed = Feed::None;
+            let reason = format!("the node that leads decides nothing: {reason}");
+            return Some(TableMessage::Unled(Unled { reason }));
+        }
+        if let Feed::Answer(follow) = &follower.feed {
+            if !is_ready {
+                return None;
+            }
+            let proposed = follower.under_way.back().copied().unwrap_or(0);
+            let leads = Leads {
+                table: table.id(),
+                index: window.end(),
+                proposed: proposed.max(table.proposed(node)),
+            };
+            let is_of_it = follow.table == table.id()
+                || follow.table == TableId(0)
+                || self.planted.is(Fault::ForeignLeader);
+            follower.feed = match is_of_it && follow.index <= window.end() {
+                true if window.has(follow.index) => Feed::Entries(follow.index),
+                true => {
+                    let records = table.records();
+                    let records = records.filter(|it| Home::of(it) == Home::Table);
+                    Feed::Pieces(window.end(), records.collect())
+                }
+                // The follower sees it by the answer.
+                false => Feed::None,
+            };
+            return Some(TableMessage::Leads(leads));
+        }
+        if let Feed::Entries(sent) = follower.feed
+            && let Some((_, refused)) = follower.refused.take_if(|(behind, _)| *behind <= sent)
+        {
+            return Some(TableMessage::Refused(refused));
+        }
+        if follower.untaken >= UNTAKEN_MAX {
+            return None;
+        }
+        let message = match &mut follower.feed {
+            Feed::None | Feed::Answer(_) | Feed::End(_) => return None,
+            Feed::Pieces(index, left) => {
+                let piece = piece_of(*index, left);
+                if piece.is_last {
+                    follower.feed = Feed::Entries(piece.index);
+                }
+                TableMessage::Piece(piece)
+            }
+            Feed::Entries(sent) => {
+                if !window.has(*sent) {
+                    let records = table.records();
+                    let records = records.filter(|it| Home::of(it) == Home::Table);
+                    follower.feed = Feed::Pieces(window.end(), records.collect());
+                    return self.next_for(node);
+                }
+                let (after, entries) = (*sent, window.behind(*sent));
+                *sent = entries.last()?.index;
+                TableMessage::Entries(Entries { after, entries })
+            }
+        };
+        follower.untaken += 1;
+        Some(message)
+    }
+}
+
+/// The next part of a table of which these records are left.
+fn piece_of(index: u64, left: &mut VecDeque<Record>) -> Piece {
+    let mut records = Vec::new();
+    let mut bytes = 0;
+    while let Some(record) = left.front() {
+        bytes += record.to_bytes().len();
+        if bytes > PIECE_BYTES_MAX && !records.is_empty() {
+            break;
+        }
+        records.extend(left.pop_front());
+    }
+    Piece {
+        index,
+        is_last: left.is_empty(),
+        records,
+    }
+}
+
+impl Controller for Leading {
+    fn table(&self) -> &Table {
+        &self.single.table
+    }
+
+    fn set_time(&mut self, now: Now) {
+        self.single.set_time(now);
+    }
+
+    fn submit(&mut self, token: CommandToken, command: Command) {
+        match command.home {
+            Home::Table => self.submit_to_table(Origin::Own(token), command.records),
+            Home::Ledger => self.single.submit(token, command),
+        }
+    }
+
+    fn poll_completion(&mut self) -> Option<(CommandToken, Result<(), ControlError>)> {
+        self.take_decided();
+        let decided = match self.under_way.front() {
+            Some(Origin::Own(token)) => {
+                let token = *token;
+                let done = self.single.internal.poll_completion();
+                done.map(|(_, result)| (token, result))
+            }
+            _ => None,
+        };
+        if decided.is_some() {
+            self.under_way.pop_front();
+        }
+        decided.or_else(|| self.single.ledger.poll_completion())
+    }
+
+    fn advance(&mut self) {
+        self.single.advance();
+        // What is gathered goes out behind what is polled: of followers that is done here.
+        while self.take_decided() {
+            self.single.advance();
+        }
+    }
+
+    fn poll_operation(&mut self) -> Option<(StorageId, OperationToken, Operation)> {
+        self.single.poll_operation()
+    }
+
+    fn complete(
+        &mut self,
+        storage: StorageId,
+        token: OperationToken,
+        result: Result<Outcome, DiskError>,
+    ) {
+        self.single.complete(storage, token, result);
+    }
+
+    fn end(&self, home: Home) -> Offset {
+        self.single.end(home)
+    }
+
+    fn failure(&self, home: Home) -> Option<String> {
+        self.single.failure(home)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.single.is_idle()
+    }
+
+    fn close(&mut self) {
+        self.single.close();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.single.is_closed()
+    }
+
+    fn linked(&mut self, peer: NodeId, is_up: bool) {
+        let _ = is_up;
+        // It begins when it says how far it has come.
+        if let Some(follower) = self.followers.get_mut(&peer) {
+            follower.feed = Feed::None;
+        }
+    }
+
+    fn take_message(&mut self, from: NodeId, message: TableMessage) {
+        match message {
+            TableMessage::Follow(follow) => {
+                let is_known = self.followers.contains_key(&from);
+                if follow.node != from || !is_known && self.followers.len() >= FOLLOWERS_MAX {
+                    return;
+                }
+                let follower = self.followers.entry(from).or_default();
+                follower.refusals = follow.refusals;
+                follower.refused = None;
+                follower.untaken = 0;
+                follower.feed = Feed::Answer(follow);
+                self.submit_id();
+            }
+            TableMessage::Propose(propose) => self.propose(from, propose),
+            TableMessage::Took(took) => {
+                if let Some(follower) = self.followers.get_mut(&from) {
+                    follower.untaken = follower.untaken.saturating_sub(took.count);
+                }
+            }
+            // A leader says these.
+            TableMessage::Leads(_)
+            | TableMessage::Unled(_)
+            | TableMessage::Piece(_)
+            | TableMessage::Entries(_)
+            | TableMessage::Refused(_) => {}
+        }
+    }
+
+    fn poll_message(&mut self) -> Option<(NodeId, TableMessage)> {
+        let nodes: Vec<NodeId> = self.followers.keys().copied().collect();
+        nodes
+            .into_iter()
+            .find_map(|node| Some((node, self.next_for(node)?)))
+    }
+}

@@ -1,0 +1,33 @@
+//! Which table it is, how far a copy of it has come, and what of the nodes' proposals is decided.
+
+use std::collections::BTreeMap;
+use wire::record::{FollowedRecord, ProposedRecord, Record};
+use wire::{NodeId, TableId};
+
+/// What a table that several nodes have says of itself. That of a node that is alone says nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Lineage {
+    /// 0 is none.
+    pub id: TableId,
+    /// Of a copy: the index that the table had at its leader. Of the table itself 0.
+    pub followed: u64,
+    /// The last proposal of each node that was carried out.
+    pub proposed: BTreeMap<NodeId, u64>,
+}
+
+impl Lineage {
+    pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
+        let id = (self.id != TableId(0)).then_some(Record::Table(self.id));
+        let proposed = self.proposed.iter();
+        let proposed = proposed.map(|(node, number)| {
+            Record::Proposed(ProposedRecord {
+                node: *node,
+                number: *number,
+            })
+        });
+        let followed = (self.followed > 0).then_some(Record::Followed(FollowedRecord {
+            index: self.followed,
+        }));
+        id.into_iter().chain(proposed).chain(followed)
+    }
+}
