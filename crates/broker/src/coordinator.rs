@@ -17,10 +17,12 @@ pub(crate) mod topic_file;
 pub(crate) mod topics;
 
 use crate::answer::Answer;
+use crate::ctx::Ctx;
 use crate::effects::{Effect, QueueNotice};
 use crate::ids::{PartitionKey, RequestId, StorageId};
 use crate::refusal::Refused;
 use crate::request::CoordinatorRequest;
+use crate::timers::Timer;
 use commands::{Commands, Decided, Outcome};
 use controller::{ControlError, undecided};
 use gaps::GapRecords;
@@ -31,10 +33,14 @@ use members::Members;
 use overlay::Key;
 use producers::Producers;
 use served_topic::Topics;
+use std::time::Duration;
 use topic_file::TopicFiles;
 use topics::TopicChanges;
-use wire::record::Gap;
+use wire::record::{Gap, Record};
 use wire::{PartitionIndex, TopicId};
+
+/// After this time what a start has found is submitted again, if it was refused.
+const FOUND_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// See the module. Each part owns its state. Connections and partitions are lent to be looked
 /// at ([`Around`]); what is asked of them, and of queues, is an [`Effect`].
@@ -50,6 +56,8 @@ pub(crate) struct Coordinator {
     producers: Producers,
     gap_records: GapRecords,
     topic_files: TopicFiles,
+    /// What the start has found, and could not be recorded yet.
+    found: Vec<Vec<Record>>,
 }
 
 impl Coordinator {
@@ -62,6 +70,7 @@ impl Coordinator {
             producers: Producers::default(),
             gap_records: GapRecords::default(),
             topic_files: TopicFiles::default(),
+            found: Vec::new(),
         }
     }
 
@@ -136,6 +145,20 @@ impl Coordinator {
     ) {
         let (topics, table) = (&self.topics, self.commands.table());
         consumer_moved(topic, consumer, partitions, topics, table, around.ctx);
+    }
+
+    /// Has recorded what the start of a node that follows has found of its partitions. They serve
+    /// meanwhile: a start that finds it not recorded finds it again.
+    pub fn record_found(&mut self, ctx: &mut Ctx) {
+        for records in std::mem::take(&mut self.found) {
+            let decided = Decided::FoundRecorded(records.clone());
+            self.commands.submit(records, decided, ctx);
+        }
+    }
+
+    /// What the start has found, of the table.
+    pub fn found(&mut self, records: Vec<Record>) {
+        self.found.push(records);
     }
 
     /// A topic's file was written.
@@ -223,6 +246,13 @@ impl Coordinator {
             Decided::Granted(id, grant) => {
                 let (members, mut lent) = self.members(around);
                 members.granted(id, grant, result.is_ok(), &mut lent);
+            }
+            Decided::FoundRecorded(records) => {
+                if result.is_err() && !around.drain.is_begun() {
+                    let at = around.ctx.now.monotonic + FOUND_RETRY_AFTER;
+                    around.ctx.timers.insert(at, Timer::Found);
+                    self.found.push(records);
+                }
             }
             Decided::GapsRecorded(lost) => {
                 let commands = &mut self.commands;

@@ -23,7 +23,7 @@ use net::BulkToken;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use wire::{ErrorReply, TopicId};
+use wire::{ErrorReply, NodeId, TopicId};
 
 /// See the module. An object of the node is handed `&mut Ctx` beside `&mut self`, so that its
 /// methods reach nothing else.
@@ -167,6 +167,11 @@ impl Ctx {
             let _ = fault;
             false
         }
+    }
+
+    /// Which node of its table it is.
+    pub fn node(&self) -> NodeId {
+        self.options.role.node()
     }
 
     /// The kind of storage of this name.

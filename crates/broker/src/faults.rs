@@ -147,6 +147,12 @@ pub enum Fault {
     BuiltOnRefused,
     /// Follow a leader of another table.
     ForeignLeader,
+    /// Let two nodes make a topic of one name.
+    NameTwice,
+    /// Say to anybody on which node a topic is.
+    TopicBetrayed,
+    /// Serve topics of all nodes.
+    ServesAny,
 }
 
 /// The fault that a test has planted into what has no options at hand. Never one outside of tests.
@@ -157,6 +163,12 @@ pub(crate) struct Planted {
 }
 
 impl Planted {
+    /// This one, or none.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn of(fault: Option<Fault>) -> Self {
+        Self { fault }
+    }
+
     /// This one.
     #[cfg(test)]
     pub fn one(fault: Fault) -> Self {

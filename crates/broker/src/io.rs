@@ -13,7 +13,9 @@ use memory::Buffer;
 use net::{BulkToken, Message, NetError, Peer, Received, RegionRead, RegionWrite};
 use std::path::PathBuf;
 use std::sync::Arc;
+use wire::NodeId;
 use wire::message::Hello;
+use wire::table::TableMessage;
 
 /// See [`Input::LinkQueued`].
 pub const LINK_QUEUED_BYTES_HIGH: u64 = 8 << 20;
@@ -97,12 +99,25 @@ pub enum Input {
     JobDone { job: JobId, result: JobResult },
     /// What there is of bytes where the data directory lies, looked at now and then.
     FileSystem(FileSystemSpace),
+    /// Something has come of another node of the table.
+    Peer(PeerInput),
     /// Whom the node believes, or what they may do, has changed.
     Access(AccessChange),
     /// Time has passed, or nothing else: a timer may be due.
     Timer,
     /// The operator wants the node to end: finish what was taken, refuse the rest.
     Drain,
+}
+
+/// What comes of another node of the table, whose link the executor keeps: it lets in nobody else.
+#[derive(Debug)]
+pub enum PeerInput {
+    /// A link to it stands, new.
+    Up(NodeId),
+    /// Its link is gone, and all that was on its way.
+    Down(NodeId),
+    /// A message came. Messages come in the order in which they were sent.
+    Message(NodeId, TableMessage),
 }
 
 /// Something has changed of whom a node believes, or of what they may do.
@@ -226,6 +241,8 @@ pub enum Output {
         stripe: LinkId,
         welcome: Message,
     },
+    /// Send this to another node of the table, whose link stands, in this order.
+    Peer { node: NodeId, message: TableMessage },
     /// End a connection; answered by [`Input::LinkDown`].
     Close { link: LinkId, reason: String },
     /// Carry out a disk operation; answered by [`Input::DiskDone`]. What does

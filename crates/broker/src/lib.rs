@@ -17,6 +17,7 @@ mod ctx;
 mod drain;
 mod drain_stage;
 mod effects;
+mod elsewhere;
 mod examine;
 mod faults;
 mod flow;
@@ -58,10 +59,12 @@ pub use examine::{Awaited, Examiner, Look, NoOthers, Presented};
 #[cfg(any(test, feature = "testing"))]
 pub use faults::Fault;
 pub use identity::{Identity, Proof};
-pub use io::{AccessChange, Examined, FileSystemSpace, IssuersChange};
+pub use io::{AccessChange, Examined, FileSystemSpace, IssuersChange, PeerInput};
 pub use node::Node;
 pub use options::open_in_turn;
-pub use options::{Limits, NodeError, NodeOptions, OpenPartitions, OpenedPartition, StartReport};
+pub use options::{
+    Limits, NodeError, NodeOptions, OpenPartitions, OpenedPartition, StartReport, TableRole,
+};
 pub use report::{Line, Severity};
 pub use request::Request;
 pub use start::look;

@@ -15,6 +15,7 @@ use crate::ctx::Ctx;
 use crate::drain::Draining;
 use crate::drain_stage::Drain;
 use crate::effects::{Effect, QueueNotice, ReadFor, WasRead};
+use crate::elsewhere::About;
 use crate::ids::{Bulk, Membership, Purpose, RequestId, SharedId};
 use crate::options::{NodeError, NodeOptions, StartReport};
 use crate::partition::{Partition, Partitions, feed_starved};
@@ -44,7 +45,6 @@ use wire::{ErrorReply, TopicId};
 pub struct Node {
     pub(crate) ctx: Ctx,
     pub(crate) sessions: Sessions,
-    /// The table, topics, cursors, producers, groups and queues.
     pub(crate) coordinator: Coordinator,
     /// What became of the events of each queue.
     pub(crate) queues: BTreeMap<SharedId, Queue>,
@@ -55,7 +55,6 @@ pub struct Node {
     pub(crate) reads: Reads,
     pub(crate) drain: Drain,
     pub(crate) statuses: StatusAnswers,
-    /// What starts remember.
     pub(crate) start: Remembered,
     /// What lay in `lost+found` when the node was opened. Only a start puts something there.
     pub(crate) set_aside: Vec<String>,
@@ -165,6 +164,7 @@ impl Node {
                 }
             }
             Input::Access(change) => self.sessions.access_changed(change, &mut self.ctx),
+            Input::Peer(input) => self.coordinator.commands.peer(input, &mut self.ctx),
             Input::Timer => {
                 self.catch_up();
                 self.advance_status();
@@ -284,7 +284,6 @@ impl Node {
         Some(heard)
     }
 
-    /// Something has come of a client of another protocol.
     fn client(&mut self, link: LinkId, input: ClientInput) {
         if self.hear(link, false).is_none() {
             return;
@@ -315,11 +314,14 @@ impl Node {
             Asked::Request(request) => {
                 let (coordinator, partitions) = (&self.coordinator, &self.partitions);
                 let in_use = InUse::new(&coordinator.topics, &coordinator.commands, partitions);
+                let about = About::of(&request, &self.ctx);
                 let allowed = self
                     .sessions
                     .authorize(caller, &request, in_use, &mut self.ctx);
                 let done = allowed.and_then(|()| self.request(caller, request));
                 if let Err(error) = done {
+                    let table = self.coordinator.commands.table();
+                    let error = about.elsewhere(error, caller, (&self.sessions, table), &self.ctx);
                     self.ctx.refuse(caller, error);
                 }
                 self.route();
@@ -575,6 +577,8 @@ impl Node {
             Timer::Steps(topic) => {
                 self.at_streams(|streams, around| streams.timer_came(topic, around));
             }
+            Timer::Controller => self.ctx.dirty.controller = true,
+            Timer::Found => self.coordinator.record_found(&mut self.ctx),
             Timer::Drain => self.drain_impatiently(),
         }
     }
@@ -738,7 +742,6 @@ impl Node {
         }
     }
 
-    /// Something has happened that a queue is to know.
     fn queue_notice(&mut self, id: SharedId, notice: QueueNotice) {
         match notice {
             QueueNotice::Made { options, awaited } => {
@@ -850,7 +853,6 @@ impl Node {
         }
     }
 
-    /// The node is to end.
     pub(crate) fn drain(&mut self) {
         self.draining().begin();
         self.route();
@@ -892,7 +894,6 @@ impl Node {
         })
     }
 
-    /// What another object has read of a partition has come.
     fn was_read(&mut self, reader: ReadFor, found: WasRead) {
         match (reader, found) {
             (
@@ -931,7 +932,6 @@ impl Node {
         }
     }
 
-    /// Dead letters on their way, and what they are lent.
     fn letters(&mut self) -> (&mut Letters, &mut Partitions, &mut Ctx) {
         (&mut self.letters, &mut self.partitions, &mut self.ctx)
     }

@@ -2,12 +2,37 @@
 
 use crate::certificates::ClientCertificates;
 use crate::examine::{Examiner, NoOthers};
+use crate::faults::Planted;
+use crate::ids::LEADER;
 use log::{Disk, DiskError, OpenPartition, Recovery, Storage, StorageError, StorageKind};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::{DirectoryId, ServerInstance};
+use wire::{DirectoryId, NodeId, ServerInstance};
+
+/// Which part a node has in its table of topics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TableRole {
+    /// It is alone: nobody follows, and nothing is kept for anybody.
+    #[default]
+    Alone,
+    /// It leads a table that others may follow: node 0.
+    Leads,
+    /// It follows the table of node 0, and is this node of it. Never 0, and never the id of another
+    /// data directory.
+    Follows(NodeId),
+}
+
+impl TableRole {
+    /// The node that it is in the table.
+    pub fn node(self) -> NodeId {
+        match self {
+            Self::Alone | Self::Leads => LEADER,
+            Self::Follows(node) => node,
+        }
+    }
+}
 
 /// Opens partitions that do not depend on each other, each with its kind of storage, and
 /// returns what came of them in the same order. Blocks.
@@ -40,6 +65,8 @@ pub struct NodeOptions {
     pub open_partitions: OpenPartitions,
     /// Configuration of the storage of the table's log and of the ledger, as JSON.
     pub internal_config: String,
+    /// Whether it is alone, leads, or follows.
+    pub role: TableRole,
     /// Bounds.
     pub limits: Limits,
     /// The data directory's permanent id.
@@ -86,6 +113,7 @@ impl NodeOptions {
             kinds,
             open_partitions: open_in_turn,
             internal_config: String::new(),
+            role: TableRole::Alone,
             limits: Limits::default(),
             directory_id: DirectoryId::default(),
             instance: ServerInstance::default(),
@@ -104,6 +132,16 @@ impl NodeOptions {
             #[cfg(any(test, feature = "testing"))]
             fault: None,
         }
+    }
+}
+
+impl NodeOptions {
+    /// The fault that a test has planted.
+    pub(crate) fn planted(&self) -> Planted {
+        #[cfg(any(test, feature = "testing"))]
+        return Planted::of(self.fault);
+        #[cfg(not(any(test, feature = "testing")))]
+        Planted::default()
     }
 }
 
@@ -161,6 +199,8 @@ pub struct Limits {
     /// Bytes of the table's log, and of the ledger, after which what it adds up to is written
     /// anew and what came before is dropped.
     pub internal_bytes_max: u64,
+    /// How long a change of the table waits for a leader that is not to be reached.
+    pub leader_timeout: Duration,
     /// How long a drain waits for what was taken, before it gives up on it.
     pub drain_timeout: Duration,
 }
@@ -191,6 +231,7 @@ impl Default for Limits {
             members_max: 4096,
             named_producers_max: 100_000,
             internal_bytes_max: 16 * MIB,
+            leader_timeout: Duration::from_secs(5),
             drain_timeout: Duration::from_secs(10),
         }
     }

@@ -11,15 +11,18 @@ pub(crate) use remembered::Remembered;
 use crate::blocking::{Blocking, make_directory};
 use crate::coordinator::Coordinator;
 use crate::coordinator::commands::Commands;
-use crate::coordinator::controller::{Command, CommandToken, Controller, Home, Single};
+use crate::coordinator::controller::{
+    Command, CommandToken, Controller, Following, Home, LEADER, Leading, Single,
+};
 use crate::coordinator::keep::keep_partition;
 use crate::coordinator::served_topic::{Slot, Topic, durability_of};
+use crate::coordinator::table::Table;
 use crate::coordinator::topics::open_partition;
 use crate::ctx::Ctx;
 use crate::effects::NewPartition;
 use crate::faults::Fault;
 use crate::ids::{Now, PartitionKey, StorageId};
-use crate::options::{NodeError, NodeOptions, StartReport};
+use crate::options::{NodeError, NodeOptions, StartReport, TableRole};
 use crate::partition::{Partition, Partitions};
 use crate::session::Used;
 use access::UnixTime;
@@ -30,7 +33,7 @@ use std::sync::Arc;
 use survey::Survey;
 use topic::Definition;
 use wire::record::{Gap, GapReason, GapRecord, PartitionRecord, Record};
-use wire::{Durability, Offset};
+use wire::{Durability, Offset, TableId};
 
 /// Ended lives of a partition that are remembered. A position in an older one
 /// goes on at the first event there is.
@@ -66,6 +69,7 @@ pub(crate) fn open(options: NodeOptions, now: Now) -> Result<(Opened, StartRepor
     let known = Remembered::read(disk, &options.directory, now.unix_ns)?;
     let used = Used::read(disk, &options.directory, UnixTime(now.unix_ns))?;
     let survey = Survey::take(&options, now)?;
+    check_role(&options, &survey.table)?;
     let start = examine(&options, &survey, &known, now, &mut report)?;
     aside::remember(&known, &start, disk, &options.directory, &mut report)?;
     if let Err(error) = used.begin(disk, &options.directory) {
@@ -78,8 +82,10 @@ pub(crate) fn open(options: NodeOptions, now: Now) -> Result<(Opened, StartRepor
     let Some(kind) = kind.cloned() else {
         return Err(NodeError::Invalid("no storage kind is called disk".into()));
     };
-    let (mut controller, _) = open_logs(&options, kind.as_ref(), disk, now)?;
-    controller.set_time(now);
+    let (mut single, _) = open_logs(&options, kind.as_ref(), disk, now)?;
+    single.set_time(now);
+    // A table that has lost records is another one to those who have copies.
+    let is_anew = start.damage != known.damage;
     let mut ctx = Ctx::new(options, now);
     ctx.dirty.controller = true;
     let directory = ctx.options.directory.clone();
@@ -87,13 +93,15 @@ pub(crate) fn open(options: NodeOptions, now: Now) -> Result<(Opened, StartRepor
         make_directory(disk, &directory, name)?;
     }
     if ctx.options.accept_loss {
-        rebuild(&survey, &mut controller, &mut ctx, &mut report)?;
+        rebuild(&survey, &mut single, &mut ctx, &mut report)?;
     }
     // What is lost of it was told by the survey.
-    controller.replay_ledger(&mut Vec::new(), &Blocking { disk })?;
+    single.replay_ledger(&mut Vec::new(), &Blocking { disk })?;
+    let mut controller = controller_of(single, is_anew, &mut ctx);
+    controller.set_time(now);
     let mut opening = Opening {
         ctx,
-        coordinator: Coordinator::new(Commands::new(Box::new(controller))),
+        coordinator: Coordinator::new(Commands::new(controller)),
         partitions: Partitions::new(),
         found: Vec::new(),
         report,
@@ -103,16 +111,17 @@ pub(crate) fn open(options: NodeOptions, now: Now) -> Result<(Opened, StartRepor
     if !ctx.planted(Fault::KeepLeftovers) {
         aside::clear_up(table, ctx, &survey, disk, report)?;
     }
-    aside::keep_topic_files(table, &directory, &survey, disk, report);
+    aside::keep_topic_files(table, ctx, &survey, disk, report);
     opening.open_topics();
     opening.record_found(disk)?;
     let Opening {
-        ctx,
-        coordinator,
+        mut ctx,
+        mut coordinator,
         mut partitions,
         mut report,
         ..
     } = opening;
+    coordinator.record_found(&mut ctx);
     let table = coordinator.commands.table();
     for partition in partitions.values_mut() {
         let store = &mut partition.store;
@@ -179,6 +188,11 @@ impl Opening {
         for (home, records) in [(Home::Ledger, of_ledger), (Home::Table, of_table)] {
             // Each is by itself: a command as large as any start would need has no bound.
             for records in records.chunks(RECORDS_PER_COMMAND) {
+                if home == Home::Table && matches!(self.ctx.options.role, TableRole::Follows(_)) {
+                    // The leader may be away: nobody waits for it.
+                    self.coordinator.found(records.to_vec());
+                    continue;
+                }
                 let controller = self.coordinator.commands.controller();
                 write(home, records.to_vec(), controller, &mut self.ctx, disk)?;
             }
@@ -187,7 +201,10 @@ impl Opening {
     }
 
     fn open_topics(&mut self) {
+        let node = self.ctx.node();
         let entries = self.coordinator.commands.table().topics();
+        let any = self.ctx.planted(Fault::ServesAny);
+        let entries = entries.filter(|(_, entry)| any || entry.home() == node);
         let entries: Vec<_> = entries
             .map(|(id, entry)| (*id, entry.record.clone(), entry.partitions.clone()))
             .collect();
@@ -349,6 +366,37 @@ impl Opening {
                     record.partition, record.topic, cursor.offset
                 ));
             }
+        }
+    }
+}
+
+/// Refuses a data directory that is another's part of a table than this node is to have.
+fn check_role(options: &NodeOptions, table: &Table) -> Result<(), NodeError> {
+    let wrong = match options.role {
+        TableRole::Alone | TableRole::Leads if table.followed() > 0 => {
+            "this data directory has a copy of another node's table: it follows, and can neither lead nor be alone"
+        }
+        TableRole::Follows(LEADER) => "node 0 leads: a node that follows has another id",
+        TableRole::Follows(_) if options.accept_loss => {
+            "--accept-loss is for the node that leads: one that follows has its table from there"
+        }
+        _ => return Ok(()),
+    };
+    Err(NodeError::Invalid(wrong.to_owned()))
+}
+
+/// Who decides on a table that was replayed.
+fn controller_of(single: Single, is_anew: bool, ctx: &mut Ctx) -> Box<dyn Controller> {
+    let planted = ctx.options.planted();
+    match ctx.options.role {
+        TableRole::Alone => Box::new(single),
+        TableRole::Leads => {
+            let id = TableId(ctx.random.id());
+            Box::new(Leading::new(single, id, is_anew, planted))
+        }
+        TableRole::Follows(node) => {
+            let patience = ctx.options.limits.leader_timeout;
+            Box::new(Following::new(single, node, patience, planted))
         }
     }
 }

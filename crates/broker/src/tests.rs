@@ -25,6 +25,7 @@ mod listener;
 mod losses;
 mod members;
 mod mirrors;
+mod nodes;
 mod overflow;
 mod pair;
 mod pairing;

@@ -29,6 +29,10 @@ pub(crate) enum Timer {
     Queue(SharedId),
     /// Ranks, retries and limits of a stream of steps.
     Steps(TopicId),
+    /// The controller of the table.
+    Controller,
+    /// What the start has found is to be recorded again.
+    Found,
     /// The end of a drain's patience.
     Drain,
 }

@@ -557,6 +557,8 @@ impl<E: Environment> Executor<E> {
                     amqp.wrote(self.now, link, token, write);
                 }
             }
+            // Its node is alone.
+            Output::Peer { .. } => {}
             Output::Draining => self.draining = true,
             Output::Drained => self.drained = true,
             Output::Join {

@@ -124,6 +124,7 @@ impl Machine {
             kinds: self.kinds.clone(),
             open_partitions: broker::open_in_turn,
             internal_config: self.plan.internal_config.clone(),
+            role: broker::TableRole::Alone,
             limits: self.plan.limits.clone(),
             directory_id: DIRECTORY,
             instance: ServerInstance(u128::from(self.runs)),

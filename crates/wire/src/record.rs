@@ -262,6 +262,8 @@ pub enum Record {
     Followed(FollowedRecord),
     /// What a node has proposed was decided, so far.
     Proposed(ProposedRecord),
+    /// A partition is on a node.
+    Placed(PlacedRecord),
 }
 
 /// The version of a type of record that this code writes and reads.
@@ -297,6 +299,7 @@ impl Codec for Record {
             Self::Table(_) => tag(14),
             Self::Followed(_) => tag(15),
             Self::Proposed(_) => tag(16),
+            Self::Placed(_) => tag(17),
         }
         match self {
             Self::Topic(record) => record.encode(out),
@@ -315,6 +318,7 @@ impl Codec for Record {
             Self::Table(table) => table.encode(out),
             Self::Followed(record) => record.encode(out),
             Self::Proposed(record) => record.encode(out),
+            Self::Placed(record) => record.encode(out),
         }
     }
 
@@ -343,6 +347,7 @@ impl Codec for Record {
             14 => Self::Table(Codec::decode(from)?),
             15 => Self::Followed(Codec::decode(from)?),
             16 => Self::Proposed(Codec::decode(from)?),
+            17 => Self::Placed(Codec::decode(from)?),
             other => return Err(DecodeError::newer(WHAT, 0, "record type", other.into())),
         })
     }

@@ -1,7 +1,7 @@
 //! What the nodes of a table tell each other: its bytes, which never change, and its page.
 
 use std::collections::BTreeMap;
-use wire::record::{FollowedRecord, ProposedRecord, Record};
+use wire::record::{FollowedRecord, PlacedRecord, ProposedRecord, Record};
 use wire::table::*;
 use wire::*;
 
@@ -37,6 +37,14 @@ fn records() -> Vec<Record> {
         }),
         Record::TopicDeleted(TopicId(5)),
     ]
+}
+
+fn placed() -> Record {
+    Record::Placed(PlacedRecord {
+        topic: TopicId(5),
+        partition: PartitionIndex(2),
+        node: NodeId(3),
+    })
 }
 
 fn messages() -> Vec<(&'static str, TableMessage)> {
@@ -110,7 +118,7 @@ fn messages() -> Vec<(&'static str, TableMessage)> {
 fn messages_are_written_as_they_were() {
     let golden = golden();
     let messages = messages();
-    assert_eq!(golden.len(), messages.len() + records().len());
+    assert_eq!(golden.len(), messages.len() + records().len() + 1);
     for (name, message) in messages {
         let bytes = message.to_bytes();
         assert_eq!(bytes, golden[name], "the bytes of {name} have changed");
@@ -129,11 +137,12 @@ fn messages_are_written_as_they_were() {
 #[test]
 fn records_are_written_as_they_were() {
     let golden = golden();
-    for record in records() {
+    for record in records().into_iter().chain([placed()]) {
         let name = match &record {
             Record::Table(_) => "record Table",
             Record::Followed(_) => "record Followed",
             Record::Proposed(_) => "record Proposed",
+            Record::Placed(_) => "record Placed",
             _ => "record TopicDeleted",
         };
         let bytes = record.to_bytes();
@@ -187,7 +196,13 @@ fn every_message_and_field_is_on_the_page() {
         seen += 1;
     }
     assert_eq!(seen, 9, "the source was understood");
-    for row in ["| 14 | table |", "| 15 | followed |", "| 16 | proposed |"] {
+    let rows = [
+        "| 14 | table |",
+        "| 15 | followed |",
+        "| 16 | proposed |",
+        "| 17 | placed |",
+    ];
+    for row in rows {
         assert!(LOG_PAGE.contains(row), "log.md has no {row}");
     }
     for (text, bytes) in [("1 MiB", PIECE_BYTES_MAX), ("128 MiB", MESSAGE_BYTES_MAX)] {

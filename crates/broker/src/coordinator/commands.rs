@@ -6,7 +6,9 @@ use super::table::Table;
 use crate::ctx::Ctx;
 use crate::faults::Fault;
 use crate::ids::{PartitionKey, RequestId, SharedId};
-use crate::io::Output;
+use crate::io::{Output, PeerInput};
+use crate::options::TableRole;
+use crate::timers::Timer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use topic::Definition;
@@ -40,6 +42,8 @@ pub(crate) enum Decided {
     Granted(SharedId, u64),
     /// Losses of a partition are recorded.
     GapsRecorded(PartitionKey),
+    /// What a start has found is in the table.
+    FoundRecorded(Vec<Record>),
 }
 
 /// A change of a definition that is on its way into the table.
@@ -178,6 +182,9 @@ impl Commands {
                 operation,
             });
         }
+        if ctx.options.role != TableRole::Alone {
+            self.advance_peers(ctx);
+        }
         for home in Home::ALL {
             if !self.reported_failures.contains(&home)
                 && let Some(reason) = self.controller.failure(home)
@@ -189,6 +196,29 @@ impl Commands {
                 ));
             }
         }
+    }
+
+    /// What the controller has for other nodes, and when it is to be called.
+    fn advance_peers(&mut self, ctx: &mut Ctx) {
+        while let Some((node, message)) = self.controller.poll_message() {
+            ctx.outputs.push_back(Output::Peer { node, message });
+        }
+        while let Some(notice) = self.controller.poll_notice() {
+            ctx.report(notice);
+        }
+        if let Some(at) = self.controller.next_timer() {
+            ctx.timers.insert(at, Timer::Controller);
+        }
+    }
+
+    /// Something has come of another node.
+    pub fn peer(&mut self, input: PeerInput, ctx: &mut Ctx) {
+        match input {
+            PeerInput::Up(node) => self.controller.linked(node, true),
+            PeerInput::Down(node) => self.controller.linked(node, false),
+            PeerInput::Message(node, message) => self.controller.take_message(node, message),
+        }
+        ctx.dirty.controller = true;
     }
 
     /// Why commands of some log are not carried out any more, if so.

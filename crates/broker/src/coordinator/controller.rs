@@ -1,20 +1,15 @@
 //! Who decides on what is recorded: the table of topics, partitions, producers and consumers, and
 //! the ledger of cursors, gaps and settlements.
 
-#[cfg_attr(not(test), allow(dead_code, reason = "no start makes one yet"))]
 mod following;
-#[cfg_attr(not(test), allow(dead_code, reason = "no start makes one yet"))]
 mod leading;
 mod record_log;
 mod single;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
-#[cfg_attr(not(test), allow(dead_code, reason = "no start makes one yet"))]
 mod window;
 
-#[cfg(test)]
-pub(crate) use following::{Following, PATIENCE};
-#[cfg(test)]
+pub(crate) use following::Following;
 pub(crate) use leading::Leading;
 pub(crate) use record_log::{Damage, RecordLog};
 pub(crate) use single::Single;
@@ -59,7 +54,8 @@ impl Home {
             | Record::Assignment(_)
             | Record::Table(_)
             | Record::Followed(_)
-            | Record::Proposed(_) => Self::Table,
+            | Record::Proposed(_)
+            | Record::Placed(_) => Self::Table,
             Record::Cursor(_)
             | Record::Gap(_)
             | Record::Settled(_)

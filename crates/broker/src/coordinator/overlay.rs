@@ -177,7 +177,8 @@ impl Overlay {
             | Record::Rejected(_)
             | Record::Table(_)
             | Record::Followed(_)
-            | Record::Proposed(_) => return None,
+            | Record::Proposed(_)
+            | Record::Placed(_) => return None,
         })
     }
 

@@ -6,12 +6,13 @@ mod sharing;
 use lineage::Lineage;
 pub use sharing::{QueueEntry, Returned, SharedEntry};
 
+use crate::ids::LEADER;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use wire::record::*;
 use wire::{
-    ConsumerId, Incarnation, MemberId, NodeId, Offset, PartitionIndex, ProducerEpoch, ProducerId,
-    TableId, TopicId,
+    ConsumerId, ErrorCode, ErrorReply, Incarnation, MemberId, NodeId, Offset, PartitionIndex,
+    ProducerEpoch, ProducerId, TableId, TopicId,
 };
 
 /// All topics, and what is remembered of each. Changed by [`Table::apply`]
@@ -37,6 +38,8 @@ pub struct TopicEntry {
     pub record: TopicRecord,
     /// Its partitions.
     pub partitions: BTreeMap<PartitionIndex, PartitionRecord>,
+    /// On which nodes they are, but for those on the one that leads.
+    pub placed: BTreeMap<PartitionIndex, NodeId>,
     /// Where consumers stand, by name and partition.
     pub cursors: BTreeMap<String, BTreeMap<PartitionIndex, Position>>,
     /// Producers with a name.
@@ -170,6 +173,11 @@ impl Table {
             Record::Proposed(record) => {
                 self.lineage.proposed.insert(record.node, record.number);
             }
+            Record::Placed(record) => {
+                self.of(record.topic, |entry| {
+                    entry.placed.insert(record.partition, record.node);
+                });
+            }
         }
     }
 
@@ -189,6 +197,7 @@ impl Table {
         let entry = TopicEntry {
             record,
             partitions: BTreeMap::new(),
+            placed: BTreeMap::new(),
             cursors: BTreeMap::new(),
             producers: BTreeMap::new(),
             epochs: BTreeMap::new(),
@@ -204,6 +213,32 @@ impl Table {
         let deleted = self.deleted.iter().copied().map(Record::TopicDeleted);
         let lineage = self.lineage.records().chain(deleted);
         lineage.chain(self.topics.values().flat_map(TopicEntry::records))
+    }
+
+    /// Records of the topics of one node. Where a group of another one begins is in every copy of the
+    /// table, and in no other node's ledger.
+    pub fn records_at(&self, node: NodeId) -> impl Iterator<Item = Record> + '_ {
+        let own = self.topics.values();
+        let own = own.filter(move |entry| entry.home() == node);
+        own.flat_map(TopicEntry::records)
+    }
+
+    /// Whether these records may be applied: two nodes decide on a name at once, and do not know of
+    /// each other. All else about a topic comes of one node.
+    ///
+    /// # Errors
+    /// What the node is refused with that has submitted them.
+    pub fn admits(&self, records: &[Record]) -> Result<(), ErrorReply> {
+        for record in records {
+            if let Record::Topic(new) = record
+                && let Some(entry) = self.named(&new.namespace, &new.name)
+                && entry.record.topic != new.topic
+            {
+                let message = format!("topic {:?} exists", new.name);
+                return Err(ErrorReply::fatal(ErrorCode::TopicExists, message));
+            }
+        }
+        Ok(())
     }
 
     /// Records that make this table say what a later one of the same history says, as far as
@@ -306,7 +341,15 @@ impl TopicEntry {
                 gap: *gap,
             })
         });
+        let placed = self.placed.iter().map(move |(partition, node)| {
+            Record::Placed(PlacedRecord {
+                topic,
+                partition: *partition,
+                node: *node,
+            })
+        });
         std::iter::once(Record::Topic(self.record.clone()))
+            .chain(placed)
             .chain(self.partitions.values().cloned().map(Record::Partition))
             .chain(self.producers.values().cloned().map(Record::Producer))
             .chain(cursors)
@@ -329,6 +372,12 @@ impl TopicEntry {
                 Some(then) => entry.endings_until(then, records),
             }
         }
+    }
+
+    /// The node that serves it: all of its partitions are there.
+    pub fn home(&self) -> NodeId {
+        let placed = self.placed.get(&PartitionIndex(0)).copied();
+        placed.unwrap_or(LEADER)
     }
 
     /// The consumer of this name, if it is a group or queue.

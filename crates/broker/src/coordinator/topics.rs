@@ -1,7 +1,7 @@
 //! Topics: made, deleted, and given more partitions.
 
 use super::commands::{Commands, Decided};
-use super::controller::{ControlError, undecided};
+use super::controller::{ControlError, LEADER, undecided};
 use super::keep::{keep_partition, limits};
 use super::lent::Lent;
 use super::overlay::Key;
@@ -14,11 +14,11 @@ use crate::io::Job;
 use crate::partition::{LEADER_EPOCH_FIRST, storage_retention};
 use crate::refusal::{Refused, no_topic, refuse};
 use log::{OpenPartition, Recovery, Storage, StorageError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use topic::Definition;
 use wire::message::{AddPartitions, CreateTopic, PartitionStorage};
-use wire::record::{PartitionRecord, Record, TopicRecord};
+use wire::record::{PartitionRecord, PlacedRecord, Record, TopicRecord};
 use wire::{Durability, ErrorCode, ErrorReply, Incarnation, PartitionIndex, TopicId};
 
 /// Topics that are being made or get more partitions, whose storages are being opened or whose
@@ -267,9 +267,10 @@ impl TopicChanges {
             return;
         };
         let topic = making.record.clone().map(Record::Topic);
-        let partitions = making.partitions.iter();
-        let partitions = partitions.map(|(_, record)| Record::Partition(record.clone()));
-        let records = topic.into_iter().chain(partitions).collect();
+        let partitions = making.partitions.iter().map(|(_, record)| record);
+        let placed = placed_here(making.topic, topic.is_some(), partitions.clone(), lent.ctx);
+        let partitions = partitions.map(|record| Record::Partition(record.clone()));
+        let records = topic.into_iter().chain(placed).chain(partitions).collect();
         lent.commands.submit(records, Decided::Made(id), lent.ctx);
     }
 
@@ -301,8 +302,19 @@ impl TopicChanges {
         let making = self.pending.remove(&id)?;
         commands.ahead.end(&making.claim);
         if let Err(error) = result {
-            // Whether the records survive is unknown, so the directories stay:
-            // the next start sets aside what nothing refers to.
+            match &error {
+                // Whether the records survive is unknown, so the directories stay:
+                // the next start sets aside what nothing refers to.
+                ControlError::Full(..) | ControlError::Failed(..) => {}
+                // Another node has not carried it out, nor will it.
+                ControlError::NotLeader { .. }
+                | ControlError::Apart(_)
+                | ControlError::Refused(_) => {
+                    for (storage, _) in &making.partitions {
+                        ctx.effects.push_back(Effect::Remove(*storage, None));
+                    }
+                }
+            }
             ctx.refuse(making.caller, undecided(&error));
             return None;
         }
@@ -317,6 +329,32 @@ impl TopicChanges {
         }
         Some((making.caller, making.topic))
     }
+}
+
+/// What the table is to say of where partitions are that this node makes: nothing if it leads, for
+/// there they are unless it says otherwise.
+fn placed_here<'a>(
+    topic: TopicId,
+    is_new: bool,
+    partitions: impl Iterator<Item = &'a PartitionRecord>,
+    ctx: &Ctx,
+) -> Vec<Record> {
+    let node = ctx.node();
+    if node == LEADER {
+        return Vec::new();
+    }
+    // That of the first partition says where the topic is, also if there is none yet.
+    let first = is_new.then_some(PartitionIndex(0));
+    let indices = partitions.map(|record| record.partition);
+    let indices: BTreeSet<PartitionIndex> = first.into_iter().chain(indices).collect();
+    let placed = |partition| {
+        Record::Placed(PlacedRecord {
+            topic,
+            partition,
+            node,
+        })
+    };
+    indices.into_iter().map(placed).collect()
 }
 
 /// Refuses to change a topic that is being changed.
@@ -356,6 +394,7 @@ pub(super) fn delete(caller: RequestId, name: &str, lent: &mut Lent<'_>) -> Resu
     let namespace = lent.sessions.namespace(caller.link);
     // From the table: one that this version cannot serve can be deleted too.
     let entry = lent.commands.table().named(namespace, name);
+    let entry = entry.filter(|entry| entry.home() == lent.ctx.node());
     let id = entry
         .map(|entry| entry.record.topic)
         .ok_or_else(|| no_topic(name))?;

@@ -7,7 +7,7 @@ use crate::coordinator::table::Table;
 use crate::coordinator::topic_file;
 use crate::ctx::Ctx;
 use crate::faults::Fault;
-use crate::options::{NodeError, StartReport};
+use crate::options::{NodeError, StartReport, TableRole};
 use crate::small_file;
 use log::{Disk, Operation};
 use std::path::{Path, PathBuf};
@@ -44,6 +44,10 @@ pub(super) fn clear_up(
                 None => format!("removed {path}: its topic was deleted"),
                 Some(why) => format!("{path}, of a deleted topic, stays: {why}"),
             }
+        } else if matches!(ctx.options.role, TableRole::Follows(_)) {
+            format!(
+                "{path} stays, though this copy of the table names no topic of it: the leader may"
+            )
         } else {
             let events = match unnamed.traces {
                 Some(traces) if !traces.holds_events => ", and it never held an event",
@@ -105,13 +109,17 @@ fn set_aside(ctx: &Ctx, disk: &dyn Disk, path: &Path, name: &str) -> Result<Path
 /// Makes the files of all topics say what the table says.
 pub(super) fn keep_topic_files(
     table: &Table,
-    data: &Path,
+    ctx: &Ctx,
     survey: &Survey,
     disk: &dyn Disk,
     report: &mut StartReport,
 ) {
+    let data = &ctx.options.directory;
     let mut failed = None;
-    for (topic, entry) in table.topics() {
+    let own = table
+        .topics()
+        .filter(|(_, entry)| entry.home() == ctx.node());
+    for (topic, entry) in own {
         let file = topic_file::TopicFile::of(entry);
         match survey.topic_files.get(topic) {
             Some(topic_file::Found::File(found)) if *found == file => continue,

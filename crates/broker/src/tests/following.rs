@@ -1,9 +1,9 @@
 //! A table that one node leads and another follows, with links that are cut, disks that are full and
 //! nodes that lose their power.
 
-use super::pair::{At, Pair, TABLE, content, lead, long_topic, topic};
+use super::pair::{At, PATIENCE, Pair, TABLE, content, lead, long_topic, topic};
 use crate::Fault;
-use crate::coordinator::controller::{ControlError, Controller, Home, PATIENCE, suite};
+use crate::coordinator::controller::{ControlError, Controller, Home, suite};
 use crate::coordinator::table::Table;
 use std::time::Duration;
 use wire::record::*;

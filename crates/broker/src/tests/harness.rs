@@ -39,6 +39,7 @@ pub struct Ground {
     pub certificates: Option<crate::ClientCertificates>,
     pub examiner: Arc<dyn crate::Examiner>,
     pub fault: Option<Fault>,
+    pub role: crate::TableRole,
     pub run: u128,
 }
 
@@ -93,6 +94,7 @@ impl Ground {
             certificates: None,
             examiner: Arc::new(crate::NoOthers),
             fault: None,
+            role: crate::TableRole::Alone,
             run: 1,
         }
     }
@@ -128,6 +130,7 @@ impl Ground {
             kinds: self.kinds.clone(),
             open_partitions: crate::options::open_in_turn,
             internal_config: String::new(),
+            role: self.role,
             limits: self.limits.clone(),
             directory_id: DIRECTORY,
             instance: ServerInstance(self.run),
@@ -169,6 +172,7 @@ impl Ground {
             lines: Vec::new(),
             audited: Vec::new(),
             drained: false,
+            to_peers: Vec::new(),
             is_quiet: false,
             leader_epoch: 0,
             token: None,
@@ -225,6 +229,8 @@ pub struct World {
     pub lines: Vec<String>,
     pub audited: Vec<crate::AuditRecord>,
     pub drained: bool,
+    /// What was said to other nodes.
+    pub to_peers: Vec<(NodeId, wire::table::TableMessage)>,
     /// Whether answers to what is asked may wait for company.
     pub is_quiet: bool,
     /// What requests name; 0 is unknown.
@@ -317,6 +323,7 @@ impl World {
                         end.joined = Some(link);
                     }
                 }
+                Output::Peer { node, message } => self.to_peers.push((node, message)),
                 Output::Draining => {}
                 Output::Drained => self.drained = true,
             }

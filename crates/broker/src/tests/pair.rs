@@ -6,7 +6,7 @@ use super::harness::Ground;
 use crate::Fault;
 use crate::coordinator::controller::suite::Driven;
 use crate::coordinator::controller::{
-    Command, CommandToken, ControlError, Controller, Following, Home, LEADER, Leading, PATIENCE,
+    Command, CommandToken, ControlError, Controller, Following, Home, LEADER, Leading,
 };
 use crate::coordinator::table::Table;
 use crate::faults::Planted;
@@ -20,6 +20,8 @@ use wire::record::{Record, TopicRecord};
 use wire::table::TableMessage;
 use wire::{Codec, Durability, NodeId, TableId, TopicId};
 
+/// How long a change waits for a leader.
+pub const PATIENCE: Duration = Duration::from_secs(5);
 pub const FOLLOWER: NodeId = NodeId(1);
 pub const TABLE: TableId = TableId(0x7ab1e);
 

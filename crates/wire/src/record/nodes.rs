@@ -22,3 +22,14 @@ record! {
         pub number: u64,
     }
 }
+
+record! {
+    /// On which node a partition is. One without is on the node that leads; that of partition 0 is
+    /// there before the partition, and says where the topic is served.
+    #[derive(Copy)]
+    pub struct PlacedRecord {
+        pub topic: TopicId,
+        pub partition: PartitionIndex,
+        pub node: NodeId,
+    }
+}

@@ -14,8 +14,6 @@ use wire::table::{
 };
 use wire::{Codec, Durability, ErrorReply, NodeId, Offset, TableId};
 
-/// How long a change of the table waits for a leader, unless the options say otherwise.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// After this time what found no space in the copy's log is written again.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
@@ -106,7 +104,8 @@ struct Pending {
 impl Following {
     /// Follows with what was replayed: an empty table, or a copy of the leader's. A change waits for
     /// a leader as long as `patience`.
-    pub fn new(single: Single, node: NodeId, patience: Duration, planted: Planted) -> Self {
+    pub fn new(mut single: Single, node: NodeId, patience: Duration, planted: Planted) -> Self {
+        single.ledger.keep_to(node);
         Self {
             received: single.table.followed(),
             table: single.table.id(),

@@ -2,14 +2,14 @@
 
 use super::window::Window;
 use super::{
-    Command, CommandToken, ControlError, Controller, Home, Single, is_of_clients, undecided,
+    Command, CommandToken, ControlError, Controller, Home, LEADER, Single, is_of_clients, undecided,
 };
 use crate::coordinator::table::Table;
 use crate::faults::{Fault, Planted};
 use crate::ids::{Now, StorageId};
 use log::{DiskError, Operation, OperationToken, Outcome};
 use std::collections::{BTreeMap, VecDeque};
-use wire::record::{ProposedRecord, Record};
+use wire::record::{ProposedRecord, Record, TopicRecord};
 use wire::table::{
     Entries, Follow, Leads, PIECE_BYTES_MAX, Piece, Propose, Refused, TableMessage, Unled,
 };
@@ -26,7 +26,7 @@ pub(super) const UNTAKEN_MAX: u32 = 4;
 pub(crate) struct Leading {
     single: Single,
     /// Whose the commands of the table's log are that are under way, in their order.
-    under_way: VecDeque<Origin>,
+    under_way: VecDeque<UnderWay>,
     window: Window,
     followers: BTreeMap<NodeId, Follower>,
     /// The id that the table is to get.
@@ -34,10 +34,19 @@ pub(crate) struct Leading {
     planted: Planted,
 }
 
+/// A command that is not decided.
+struct UnderWay {
+    origin: Origin,
+    /// Topics that it makes or alters: whoever wants their names has to wait.
+    topics: Vec<TopicRecord>,
+}
+
 /// Who has submitted a command.
 enum Origin {
     /// This node.
     Own(CommandToken),
+    /// This node: one that is refused, and not in the log.
+    Void(CommandToken, ControlError),
     /// The controller: the table's id.
     Id,
     /// A follower. What it proposed when it had seen other than this number of refusals is void.
@@ -92,6 +101,7 @@ impl Leading {
             planted,
         };
         leading.single.internal.keep_entries(planted);
+        leading.single.ledger.keep_to(LEADER);
         if leading.single.table.id() == TableId(0) || is_anew {
             leading.id = Some(id);
             leading.submit_id();
@@ -101,7 +111,8 @@ impl Leading {
 
     /// Gives the table the id that it is to get.
     fn submit_id(&mut self) {
-        let is_under_way = self.under_way.iter().any(|it| matches!(it, Origin::Id));
+        let mut origins = self.under_way.iter().map(|it| &it.origin);
+        let is_under_way = origins.any(|origin| matches!(origin, Origin::Id));
         if let Some(id) = self.id.filter(|_| !is_under_way) {
             self.submit_to_table(Origin::Id, vec![Record::Table(id)]);
         }
@@ -109,7 +120,12 @@ impl Leading {
 
     /// Others hold what is decided, so all of it survives a power loss.
     fn submit_to_table(&mut self, origin: Origin, records: Vec<Record>) {
-        self.under_way.push_back(origin);
+        let topics = records.iter().filter_map(|record| match record {
+            Record::Topic(topic) => Some(topic.clone()),
+            _ => None,
+        });
+        let topics = topics.collect();
+        self.under_way.push_back(UnderWay { origin, topics });
         let command = Command {
             home: Home::Table,
             records,
@@ -117,6 +133,47 @@ impl Leading {
         };
         // The log's completions are matched by their order.
         self.single.internal.submit(CommandToken(0), command);
+    }
+
+    /// Submits a command of this node, unless it is refused.
+    fn submit_own(&mut self, token: CommandToken, records: Vec<Record>) {
+        // What was refused and is not polled takes this one with it.
+        let void = self.under_way.iter().find_map(|it| match &it.origin {
+            Origin::Void(_, error) => Some(error.clone()),
+            _ => None,
+        });
+        let refused = || self.admit(&records).map_err(ControlError::Refused).err();
+        let origin = match void.or_else(refused) {
+            None => return self.submit_to_table(Origin::Own(token), records),
+            Some(error) => Origin::Void(token, error),
+        };
+        let topics = Vec::new();
+        self.under_way.push_back(UnderWay { origin, topics });
+    }
+
+    /// Whether table and commands under way let records be applied.
+    fn admit(&self, records: &[Record]) -> Result<(), ErrorReply> {
+        if self.planted.is(Fault::NameTwice) {
+            return Ok(());
+        }
+        self.single.table.admits(records)?;
+        for record in records {
+            let Record::Topic(new) = record else { continue };
+            let mut made = self.under_way.iter().flat_map(|it| &it.topics);
+            let is_other = |made: &TopicRecord| {
+                made.topic != new.topic
+                    && (&made.namespace, &made.name) == (&new.namespace, &new.name)
+            };
+            if made.any(is_other) {
+                // Whether it will be there is known when it is asked again.
+                return Err(ErrorReply::retryable(
+                    ErrorCode::TopicExists,
+                    20,
+                    format!("topic {:?} is being made", new.name),
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn propose(&mut self, node: NodeId, propose: Propose) {
@@ -146,6 +203,13 @@ impl Leading {
             self.refuse(node, number, error);
             return;
         }
+        if let Err(error) = self.admit(&records) {
+            self.refuse(node, number, error);
+            return;
+        }
+        let Some(follower) = self.followers.get_mut(&node) else {
+            return;
+        };
         records.push(Record::Proposed(ProposedRecord { node, number }));
         let bytes = records.iter().map(|it| it.to_bytes().len()).sum::<usize>();
         if follower.under_way_bytes > 0 && follower.under_way_bytes + bytes > PROPOSED_BYTES_MAX {
@@ -203,11 +267,12 @@ impl Leading {
             self.window.push(entry);
         }
         let mut any = false;
-        while let Some(Origin::Id | Origin::Of { .. }) = self.under_way.front()
+        let is_other = |it: &UnderWay| matches!(it.origin, Origin::Id | Origin::Of { .. });
+        while self.under_way.front().is_some_and(is_other)
             && let Some((_, result)) = self.single.internal.poll_completion()
         {
             any = true;
-            match self.under_way.pop_front() {
+            match self.under_way.pop_front().map(|it| it.origin) {
                 Some(Origin::Of {
                     node,
                     refusals,
@@ -324,14 +389,15 @@ impl Controller for Leading {
 
     fn submit(&mut self, token: CommandToken, command: Command) {
         match command.home {
-            Home::Table => self.submit_to_table(Origin::Own(token), command.records),
+            Home::Table => self.submit_own(token, command.records),
             Home::Ledger => self.single.submit(token, command),
         }
     }
 
     fn poll_completion(&mut self) -> Option<(CommandToken, Result<(), ControlError>)> {
         self.take_decided();
-        let decided = match self.under_way.front() {
+        let decided = match self.under_way.front().map(|it| &it.origin) {
+            Some(Origin::Void(token, error)) => Some((*token, Err(error.clone()))),
             Some(Origin::Own(token)) => {
                 let token = *token;
                 let done = self.single.internal.poll_completion();

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use wire::batch::{Batch, BatchBuilder, EventParts, Origin, Verify};
 use wire::record::{Gap, GapReason, Record};
 use wire::table::Entry;
-use wire::{Codec, Durability, Offset, ProducerEpoch, ProducerId, Sequence};
+use wire::{Codec, Durability, NodeId, Offset, ProducerEpoch, ProducerId, Sequence};
 
 /// Who writes it.
 const INTERNAL_PRODUCER: ProducerId = ProducerId(1);
@@ -33,6 +33,8 @@ pub(crate) struct RecordLog {
     end: Offset,
     done: VecDeque<(CommandToken, Result<(), ControlError>)>,
     compaction: Compaction,
+    /// Of a ledger: the node whose topics it is about, if there are others.
+    node: Option<NodeId>,
     /// What was decided, for those who follow; kept only if somebody may.
     entries: Option<VecDeque<Entry>>,
     planted: Planted,
@@ -81,6 +83,7 @@ impl RecordLog {
                 snapshot: None,
             },
             storage,
+            node: None,
             entries: None,
             planted: Planted::default(),
             unix_ns: open.unix_ns,
@@ -186,10 +189,11 @@ impl RecordLog {
     fn append_gathered(&mut self, table: &Table, bytes: u64) {
         if bytes > self.compaction.due_bytes {
             let start = self.end;
-            let records = table.records();
-            let records: Vec<Record> = records
-                .filter(|record| Home::of(record) == self.home)
-                .collect();
+            let of_home = |record: &Record| Home::of(record) == self.home;
+            let records: Vec<Record> = match self.node {
+                None => table.records().filter(of_home).collect(),
+                Some(node) => table.records_at(node).filter(of_home).collect(),
+            };
             if let Err(error) = self.append(records.iter()) {
                 self.refuse(&error);
                 return;
@@ -312,6 +316,11 @@ impl RecordLog {
     pub fn keep_entries(&mut self, planted: Planted) {
         self.entries = Some(VecDeque::new());
         self.planted = planted;
+    }
+
+    /// Has snapshots say nothing of topics of other nodes than this one.
+    pub fn keep_to(&mut self, node: NodeId) {
+        self.node = Some(node);
     }
 
     /// The next command with a record that was carried out.

@@ -3,6 +3,7 @@
 
 use crate::coordinator::gaps::beginning;
 use crate::coordinator::lent::Lent;
+use crate::coordinator::table::TopicEntry;
 use crate::ids::RequestId;
 use crate::refusal::{Refused, refuse, unknown_topic};
 use topic::{GroupOptions, QueueOptions, SESSION_TIMEOUT_MS};
@@ -80,7 +81,21 @@ pub(super) fn new_consumer(
                     ),
                 ));
             }
-            if options.deliveries_max > 0 && table.named(namespace, &dead).is_none() {
+            let target = table.named(namespace, &dead);
+            if options.deliveries_max > 0
+                && let Some(home) = target.map(TopicEntry::home)
+                && home != entry.home()
+            {
+                return Err(refuse(
+                    ErrorCode::InvalidConsumer,
+                    format!(
+                        "queue {consumer:?} of a topic of node {} cannot write its dead letters to \
+                         {dead:?}, which is on node {home}: make both on one node",
+                        entry.home()
+                    ),
+                ));
+            }
+            if options.deliveries_max > 0 && target.is_none() {
                 return Err(refuse(
                     ErrorCode::InvalidConsumer,
                     format!(

@@ -1,0 +1,100 @@
+//! Topics that another node of the table serves.
+
+use crate::coordinator::table::Table;
+use crate::ctx::Ctx;
+use crate::faults::Fault;
+use crate::ids::RequestId;
+use crate::options::TableRole;
+use crate::refusal::Refused;
+use crate::request::{CoordinatorRequest, DescribeRequest, Request};
+use crate::session::Sessions;
+use wire::{ErrorCode, ErrorReply, TopicId};
+
+/// The topic that a request is about, as far as it matters when it is refused because this node
+/// does not serve that.
+pub(crate) enum About {
+    Nothing,
+    Topic(TopicId),
+    Named(String),
+}
+
+impl About {
+    /// What a request is about. A node that is alone does not ask.
+    #[inline]
+    pub fn of(request: &Request, ctx: &Ctx) -> Self {
+        match ctx.options.role {
+            TableRole::Alone => Self::Nothing,
+            TableRole::Leads | TableRole::Follows(_) => Self::of_one(request),
+        }
+    }
+
+    fn of_one(request: &Request) -> Self {
+        use CoordinatorRequest as Coordinator;
+        match request {
+            Request::Partition(target, _) => Self::Topic(target.topic),
+            Request::Queue(topic, _) | Request::Steps(topic, _) => Self::Topic(*topic),
+            Request::Describe(request) => match request {
+                DescribeRequest::DescribeTopic(topic) | DescribeRequest::ListGaps(topic) => {
+                    Self::Named(topic.name.clone())
+                }
+                DescribeRequest::DescribeConsumers(topic, _) => Self::Topic(*topic),
+                DescribeRequest::ListTopics | DescribeRequest::CheckAccess(_) => Self::Nothing,
+            },
+            Request::Coordinator(request) => match request {
+                Coordinator::CreateTopic(_) => Self::Nothing,
+                Coordinator::DeleteTopic(topic) => Self::Named(topic.name.clone()),
+                Coordinator::AddPartitions(topic, _)
+                | Coordinator::AlterTopic(topic, _)
+                | Coordinator::OpenProducer(topic, _)
+                | Coordinator::MoveCursors(topic, _)
+                | Coordinator::MoveMemberCursors(topic, _)
+                | Coordinator::ReadCursors(topic, _)
+                | Coordinator::DeleteConsumer(topic, _)
+                | Coordinator::Join(topic, _)
+                | Coordinator::Leave(topic, _)
+                | Coordinator::Release(topic, _) => Self::Topic(*topic),
+            },
+            Request::Status | Request::Shutdown | Request::OfferPairing(_) => Self::Nothing,
+        }
+    }
+
+    /// What a client is refused with: where the topic is, if another node serves it and the client
+    /// may know that there is one; else as before.
+    pub fn elsewhere(
+        &self,
+        error: Refused,
+        caller: RequestId,
+        (sessions, table): (&Sessions, &Table),
+        ctx: &Ctx,
+    ) -> Refused {
+        if error.code != ErrorCode::UnknownTopic {
+            return error;
+        }
+        let Some(identity) = sessions.identity(caller.link) else {
+            return error;
+        };
+        let entry = match self {
+            Self::Nothing => None,
+            Self::Topic(topic) => table.topic(*topic),
+            Self::Named(name) => table.named(&identity.namespace, name),
+        };
+        let entry = entry.filter(|entry| entry.home() != ctx.node());
+        let known = entry.filter(|entry| {
+            let record = &entry.record;
+            let is_of_client = record.namespace == identity.namespace;
+            is_of_client && identity.may_know(&record.name, ctx.now)
+                || ctx.planted(Fault::TopicBetrayed)
+        });
+        match known {
+            None => error,
+            Some(entry) => {
+                let (name, home) = (&entry.record.name, entry.home());
+                let message = format!("topic {name:?} is served by node {home}");
+                ErrorReply {
+                    leader_hint: format!("#{home}"),
+                    ..ErrorReply::retryable(ErrorCode::NotLeader, 0, message)
+                }
+            }
+        }
+    }
+}
