@@ -89,6 +89,11 @@ def copied(links: list[dict[str, Any]]) -> list[tuple[float, float]]:
     return points
 
 
+def waiting(links: list[dict[str, Any]]) -> list[tuple[float, int]]:
+    """Events that were not copied yet. Of a link that has only just begun that is not known: such a line has none."""
+    return [(line["time"], line["lag_events"]) for line in links if line["lag_events"] is not None]
+
+
 def write_report(output: Path, facts: dict[str, Any], frames_file: Path) -> None:
     """Writes `picture.png` and `report.html`, complete in itself, into `output`."""
     frames = np.load(frames_file)
@@ -111,7 +116,7 @@ def write_report(output: Path, facts: dict[str, Any], frames_file: Path) -> None
         "the instrument was at work for; longest wait of one frame": f"{facts['written_s']} s; {waited * 1e3:.0f} ms",
         "after its last frame, all were seen at B within": f"{facts['behind_s']} s",
         "age of a frame when it was seen at B, median / greatest": f"{ages[len(ages) // 2] * 1e3:.0f} ms / {ages[-1]:.1f} s",
-        "most that waited at A": f"{max(line['lag_events'] for line in links)} frames",
+        "most that waited at A": f"{max(count for _, count in waiting(links))} frames",
         "positions through the tunnel; acknowledged after, median / longest": f"{len(motor)}; {took[len(took) // 2] * 1e3:.0f} ms / {took[-1]:.1f} s",
         "offsets, numbers and SHA-256 of all frames, hashed": facts["sha256"],
     }
@@ -124,7 +129,7 @@ def write_report(output: Path, facts: dict[str, Any], frames_file: Path) -> None
         cuts=" and ".join(f"for {one['seconds']:g} s" for one in cuts),
         picture=base64.b64encode((output / "picture.png").read_bytes()).decode(),
         film=base64.b64encode(film(frames)).decode(),
-        lag=chart({"lag": since([(line["time"], line["lag_events"]) for line in links])}, "seconds", "frames that wait", kills, spans=spans),
+        lag=chart({"lag": since(waiting(links))}, "seconds", "frames that wait", kills, spans=spans),
         rates=chart(rates, "seconds", "MB/s", kills, spans=spans),
         ages=chart({"age": since([(line["came"], line["came"] - line["taken"]) for line in seen])}, "seconds", "seconds", kills, spans=spans),
         motor=chart(
