@@ -63,7 +63,16 @@ pub(super) struct Leaving {
     consumers: BTreeMap<u64, ConsumerCore>,
     queues: BTreeMap<u64, QueueCore>,
     quiet: BTreeSet<u64>,
-    timers: Vec<(Duration, Timer)>,
+    timers: BTreeSet<(Duration, Timer)>,
+}
+
+/// Takes out what is so.
+fn take_if<T>(all: &mut BTreeMap<u64, T>, is_so: impl Fn(&T) -> bool) -> BTreeMap<u64, T> {
+    let (taken, stays) = std::mem::take(all)
+        .into_iter()
+        .partition(|(_, one)| is_so(one));
+    *all = stays;
+    taken
 }
 
 impl Leaving {
@@ -496,12 +505,9 @@ impl NodeCore {
     pub fn leave_topic(&mut self, topic: TopicId, mut link: Option<&mut dyn Link>) -> Leaving {
         let mut wire = Wire::leaving(&mut self.context, reborrow(&mut link));
         let calls = self.calls.leave_topic(&mut wire, topic);
-        let of_topic = |_: &u64, core: &mut ProducerCore| core.topic().id == topic;
-        let mut producers: BTreeMap<_, _> = self.producers.extract_if(.., of_topic).collect();
-        let of_topic = |_: &u64, core: &mut ConsumerCore| core.topic().id == topic;
-        let mut consumers: BTreeMap<_, _> = self.consumers.extract_if(.., of_topic).collect();
-        let of_topic = |_: &u64, core: &mut QueueCore| core.topic().id == topic;
-        let mut queues: BTreeMap<_, _> = self.queues.extract_if(.., of_topic).collect();
+        let mut producers = take_if(&mut self.producers, |core| core.topic().id == topic);
+        let mut consumers = take_if(&mut self.consumers, |core| core.topic().id == topic);
+        let mut queues = take_if(&mut self.queues, |core| core.topic().id == topic);
         for producer in producers.values_mut() {
             if !planted(Fault::LeavesBehind) {
                 producer.disconnected(&mut wire);
@@ -515,15 +521,18 @@ impl NodeCore {
         }
         self.awake.retain(|key| !producers.contains_key(key));
         self.starved.retain(|key| !producers.contains_key(key));
-        let quiet = self.quiet.extract_if(.., |key| queues.contains_key(key));
-        let quiet = quiet.collect();
+        let quiet = std::mem::take(&mut self.quiet);
+        let (quiet, stays) = quiet.iter().partition(|key| queues.contains_key(*key));
+        self.quiet = stays;
         let goes_along = |timer: &(Duration, Timer)| match &timer.1 {
             Timer::Producer(key) => producers.contains_key(key),
             Timer::Consumer(key) => consumers.contains_key(key),
             Timer::Queue(key) => queues.contains_key(key),
             _ => false,
         };
-        let timers = self.context.timers.extract_if(.., goes_along).collect();
+        let timers = std::mem::take(&mut self.context.timers);
+        let (timers, stay) = timers.into_iter().partition(goes_along);
+        self.context.timers = stay;
         Leaving {
             topic,
             watched: self.topics.leave(topic),

@@ -27,9 +27,15 @@ pub(super) struct Subscription {
 impl Conn {
     /// Ends what is read of a topic; gives the requests that began it.
     pub(super) fn end_subscriptions(&mut self, topic: &str) -> Vec<u64> {
-        let of_topic = |_: &u64, one: &mut Subscription| one.topic == topic;
-        let ended = self.subscriptions.extract_if(.., of_topic);
-        ended.map(|(id, _)| id).collect()
+        let of_topic = self
+            .subscriptions
+            .iter()
+            .filter(|(_, one)| one.topic == topic);
+        let ended: Vec<u64> = of_topic.map(|(id, _)| *id).collect();
+        ended
+            .iter()
+            .for_each(|id| drop(self.subscriptions.remove(id)));
+        ended
     }
 }
 
