@@ -53,6 +53,10 @@ pub(crate) struct Partial {
     body_bytes: usize,
 }
 
+/// What the first bytes of a body reserve, if it is so long: a body of this length is never moved. Memory that nothing
+/// was written to costs addresses alone.
+const RESERVED_BYTES: usize = 1 << 20;
+
 /// The ids of the method whose contents are assembled.
 const PUBLISH: MethodId = basic::Publish::ID;
 
@@ -118,14 +122,15 @@ impl Assembly {
         Ok(())
     }
 
-    /// Takes bytes of the body frame that began last. Memory grows with what comes, twofold, and never beyond the
-    /// length that the header says; the length alone reserves nothing.
+    /// Takes bytes of the body frame that began last. Memory grows with what comes, fourfold from [`RESERVED_BYTES`] on,
+    /// and never beyond the length that the header says; the length alone reserves nothing.
     pub(crate) fn body(&mut self, bytes: &[u8]) {
         let Self::Body(partial) = self else { return };
         let body = &mut partial.body;
         let needed = body.len() + bytes.len();
         if body.capacity() < needed {
-            let grown = needed.max(2 * body.len()).min(partial.body_bytes);
+            let grown = needed.max(4 * body.len()).max(RESERVED_BYTES);
+            let grown = grown.min(partial.body_bytes);
             body.reserve_exact(grown - body.len());
         }
         body.extend_from_slice(bytes);

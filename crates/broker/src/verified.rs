@@ -92,6 +92,15 @@ impl Verified {
         Self::read_as(bytes, Verify::Sections)
     }
 
+    /// Takes a batch that this process has sealed just now, from the bytes that were sealed: its sections' checksums were
+    /// computed from them and are not computed again.
+    ///
+    /// # Panics
+    /// If it is no unstamped batch of events.
+    pub fn just_sealed(bytes: Buffer) -> Self {
+        Self::read_as(bytes, Verify::Headers).expect("it was sealed just now")
+    }
+
     pub(crate) fn read_as(bytes: Buffer, verify: Verify) -> Result<Self, Refused> {
         let had = bytes.len() as u64;
         let batch = Batch::read(bytes, verify).map_err(|error| damaged(&error))?;
