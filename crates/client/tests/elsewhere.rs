@@ -223,7 +223,7 @@ fn a_server_that_is_lost_is_of_no_matter_to_the_topics_of_others() {
     assert_eq!(numbers(&mut world.others[other]), [0, 1, 2]);
 }
 
-/// Each says that the other has it: whoever asks is not kept busy, and hears of it at its deadline.
+/// Each says that the other has it: who asks is not kept busy, and hears of it at the deadline.
 #[test]
 fn servers_that_each_name_the_other_are_asked_a_few_times_a_second() {
     let rate = asked_a_second();

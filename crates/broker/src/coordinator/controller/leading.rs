@@ -37,7 +37,7 @@ pub(crate) struct Leading {
 /// A command that is not decided.
 struct UnderWay {
     origin: Origin,
-    /// Topics that it makes or alters: whoever wants their names has to wait.
+    /// Topics that it makes or alters: who wants their names has to wait.
     topics: Vec<TopicRecord>,
 }
 
