@@ -502,8 +502,8 @@ impl Quorum {
         }
         if self.is_stranger(&sender) {
             // It does not stop by itself; but two that are gone need not tell each other for ever.
-            if envelope.body != Body::Gone {
-                self.send(from, Body::Gone);
+            if !matches!(envelope.body, Body::Gone(_)) {
+                self.send(from, Body::Gone(sender.directory));
             }
             return;
         }
@@ -511,7 +511,9 @@ impl Quorum {
             Body::Raft(message) => self.step(*message),
             Body::Chunk(chunk) => self.chunk(from, &chunk),
             Body::Received(received) => self.received(from, &received),
-            Body::Gone => self.remove(),
+            // One that has this voter's id without its directory may have asked.
+            Body::Gone(directory) if directory != self.identity.directory => {}
+            Body::Gone(_) => self.remove(),
         }
     }
 
@@ -811,6 +813,8 @@ impl Quorum {
             entries >= self.settings.snapshot_entries || bytes >= self.settings.snapshot_bytes;
         let upto = self.applied.index();
         let behind = upto > self.node.store().snapshot_index();
+        // On a full disk a shorter log gives back space.
+        let wanted = wanted || self.wal.is_full();
         if !(due || wanted && behind) {
             return;
         }

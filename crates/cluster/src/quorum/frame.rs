@@ -122,6 +122,10 @@ pub(crate) enum Record {
 pub(crate) struct Records {
     bytes: Vec<u8>,
     count: u32,
+    /// The least index of their entries.
+    first: Option<u64>,
+    /// The last of their hard states.
+    state: Option<HardState>,
 }
 
 impl Records {
@@ -133,11 +137,23 @@ impl Records {
         self.bytes.len()
     }
 
+    /// The least index of their entries.
+    pub(crate) fn first(&self) -> Option<u64> {
+        self.first
+    }
+
+    /// The last of their hard states.
+    pub(crate) fn state(&self) -> Option<HardState> {
+        self.state
+    }
+
     pub(crate) fn entry(&mut self, entry: &Entry) {
+        self.first = least(self.first, Some(entry.index));
         self.push(1, |out| entry.encode(out));
     }
 
     pub(crate) fn hard_state(&mut self, state: &HardState) {
+        self.state = Some(*state);
         self.push(2, |out| state.encode(out));
     }
 
@@ -161,6 +177,8 @@ impl Records {
     pub(crate) fn append(&mut self, other: &Self) {
         self.bytes.put(&other.bytes);
         self.count += other.count;
+        self.first = least(self.first, other.first);
+        self.state = other.state.or(self.state);
     }
 
     /// Appends the frame of this number to `out`.
@@ -178,6 +196,10 @@ impl Records {
         out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
         out.put(&self.bytes);
     }
+}
+
+fn least(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
 }
 
 fn header_crc(salt: u64, header: &[u8]) -> u32 {

@@ -1,6 +1,7 @@
 //! Who is who.
 
 use std::fmt;
+pub use wire::DirectoryId;
 use wire::codec::{Codec, DecodeError, Reader, Write};
 
 /// A voter of the quorum. Never 0, and never given twice in a cluster.
@@ -15,10 +16,6 @@ pub struct RequestId(pub u128);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterId(pub u128);
 
-/// A data directory: made at random with it, and lost with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DirectoryId(pub u128);
-
 /// Whose log this is. What belongs to another is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
@@ -26,7 +23,7 @@ pub struct Identity {
     pub cluster: ClusterId,
     /// The voter.
     pub voter: VoterId,
-    /// Its data directory.
+    /// Its data directory, whose id is lost with it.
     pub directory: DirectoryId,
 }
 

@@ -1,7 +1,7 @@
 //! Messages between voters, as bytes. The format is docs/format/quorum.md.
 
 use super::entry::{ENTRY_BYTES_MIN, Entry};
-use super::id::{Identity, VoterId};
+use super::id::{DirectoryId, Identity, VoterId};
 use super::settings::{CHUNK_BYTES_MAX, MESSAGE_BYTES_MAX, SNAPSHOT_BYTES_MAX};
 use raft::eraftpb::{self, MessageType};
 use wire::codec::{Codec, DecodeError, Reader, Write};
@@ -27,8 +27,8 @@ pub(crate) enum Body {
     Chunk(Chunk),
     /// How much of a snapshot has come.
     Received(Received),
-    /// The receiver is no member any more, or another is in its place.
-    Gone,
+    /// The voter of this directory is no member any more, or another is in its place.
+    Gone(DirectoryId),
 }
 
 /// A piece of a snapshot.
@@ -86,7 +86,7 @@ impl Envelope {
             Body::Raft(_) => 1,
             Body::Chunk(_) => 2,
             Body::Received(_) => 3,
-            Body::Gone => 4,
+            Body::Gone(_) => 4,
         });
         out.put_u16(0);
         self.from.encode(&mut out);
@@ -102,7 +102,7 @@ impl Envelope {
                 received.transfer.encode(&mut out);
                 out.put_u64(received.next);
             }
-            Body::Gone => {}
+            Body::Gone(directory) => out.put_u128(directory.0),
         }
         out
     }
@@ -146,7 +146,7 @@ impl Envelope {
                 transfer: Transfer::decode(&mut from)?,
                 next: from.u64()?,
             }),
-            4 => Body::Gone,
+            4 => Body::Gone(DirectoryId(from.u128()?)),
             other => return Err(from.refuse("message kind", other.into())),
         };
         match from.rest().len() {
@@ -333,7 +333,7 @@ mod tests {
                 bytes: b"last".to_vec(),
             }),
             Body::Received(Received { transfer, next: 96 }),
-            Body::Gone,
+            Body::Gone(DirectoryId(0xd3)),
         ];
         let to = VoterId(3);
         bodies.map(|body| Envelope { from, to, body }).into()

@@ -20,6 +20,10 @@ pub(crate) const UNCOMMITTED_BYTES_MAX: u64 = 16 << 20;
 pub(crate) const WAITING_MAX: usize = 4096;
 /// Bytes that wait for the disk before a follower takes no more entries.
 pub(crate) const UNWRITTEN_BYTES_MAX: usize = 32 << 20;
+/// Messages that wait for the disk, …
+pub(crate) const HELD_MAX: usize = 4096;
+/// … and their bytes. Beyond either the oldest are dropped that the library sends again.
+pub(crate) const HELD_BYTES_MAX: usize = 32 << 20;
 /// Voters and learners together.
 pub(crate) const MEMBERS_MAX: usize = 16;
 

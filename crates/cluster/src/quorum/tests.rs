@@ -206,6 +206,82 @@ fn a_full_disk_refuses_and_goes_on_when_there_is_space() {
     assert!(alone.failed.is_none());
 }
 
+/// The log is long, and the snapshot that would make it short comes when there is no space for what is
+/// to be written next.
+#[test]
+fn a_full_disk_gets_space_from_a_log_that_a_snapshot_makes_shorter() {
+    let mut alone = Alone::founded();
+    for id in 1..=45 {
+        alone.propose(id);
+    }
+    let (path, bytes) = alone.log_file();
+    let used = bytes.len() as u64;
+    // Less than the log, and more than a snapshot of it.
+    let payload = Bytes::from(vec![7; used as usize - 100]);
+    alone.disk.set_space(Some(2 * used - 200));
+    let request = RequestId(100);
+    alone.handle(Input::Propose { request, payload });
+    alone.pass(Duration::from_secs(5));
+    assert!(alone.failed.is_none());
+    assert_eq!(alone.answers.last().unwrap().0, request);
+    assert!(alone.last_answer().is_ok());
+    assert_ne!(alone.log_file().0, path);
+    assert_eq!(alone.disk.paths().len(), 1, "the old file is removed");
+    alone.propose(101);
+    assert!(alone.last_answer().is_ok(), "{:?}", alone.last_answer());
+    // And it is all there at the next start.
+    let applied = alone.applied.concat();
+    alone.disk.set_space(None);
+    alone.disk.power_loss(log::testing::Survival::Nothing);
+    let again = Alone::opened(alone.disk);
+    assert_eq!(again.applied.concat(), applied);
+}
+
+/// A new file finds no space either: it is tried again and again, and so is the write.
+#[test]
+fn a_disk_without_any_space_is_tried_until_there_is_some() {
+    let mut alone = Alone::founded();
+    for id in 1..=45 {
+        alone.propose(id);
+    }
+    let (path, bytes) = alone.log_file();
+    alone.disk.set_space(Some(bytes.len() as u64));
+    alone.propose(46);
+    alone.pass(Duration::from_secs(10));
+    assert!(alone.failed.is_none());
+    assert_eq!(alone.log_file().0, path);
+    alone.disk.set_space(None);
+    alone.pass(Duration::from_secs(3));
+    assert_eq!(alone.answers.last().unwrap().0, RequestId(46));
+    assert!(alone.last_answer().is_ok());
+    assert_ne!(alone.log_file().0, path);
+    assert_eq!(alone.disk.paths().len(), 1);
+    let applied = alone.applied.concat();
+    alone.disk.power_loss(log::testing::Survival::Nothing);
+    let again = Alone::opened(alone.disk);
+    assert_eq!(again.applied.concat(), applied);
+}
+
+/// A voter that has lost its directory asks under its id, and the answer comes to the member.
+#[test]
+fn that_another_directory_is_gone_is_nothing_to_a_member() {
+    for (directory, is_removed) in [(DirectoryId(0xdead), false), (identity(1).directory, true)] {
+        let disk = empty_disk();
+        found_on(&disk, 1, 3);
+        let recovered = recover_on(&disk).unwrap();
+        let now = Duration::from_secs(1);
+        let mut quorum = Quorum::open(Settings::default(), 1, now, recovered).unwrap();
+        let body = Body::Gone(directory);
+        let (from, to) = (identity(2), VoterId(1));
+        let bytes = Envelope { from, to, body }.to_bytes().into();
+        let from = VoterId(2);
+        quorum.handle(now, Input::Message { from, bytes });
+        let outputs: Vec<_> = std::iter::from_fn(|| quorum.poll_output()).collect();
+        let removed = outputs.iter().any(|one| matches!(one, Output::Removed));
+        assert_eq!(removed, is_removed);
+    }
+}
+
 #[test]
 fn a_failed_sync_fails_the_voter_and_loses_nothing_that_was_answered() {
     let mut alone = Alone::founded();
