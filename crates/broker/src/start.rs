@@ -30,10 +30,10 @@ use log::StorageKind;
 use log::{Disk, OpenPartition, Recovery, Storage};
 use logs::open_logs;
 use std::sync::Arc;
-use survey::Survey;
+use survey::{Loss, Survey};
 use topic::Definition;
 use wire::record::{Gap, GapReason, GapRecord, PartitionRecord, Record};
-use wire::{Durability, Offset, TableId};
+use wire::{Durability, Incarnation, Offset, TableId};
 
 /// Ended lives of a partition that are remembered. A position in an older one
 /// goes on at the first event there is.
@@ -84,8 +84,6 @@ pub(crate) fn open(options: NodeOptions, now: Now) -> Result<(Opened, StartRepor
     };
     let (mut single, _) = open_logs(&options, kind.as_ref(), disk, now)?;
     single.set_time(now);
-    // A table that has lost records is another one to those who have copies.
-    let is_anew = start.damage != known.damage;
     let mut ctx = Ctx::new(options, now);
     ctx.dirty.controller = true;
     let directory = ctx.options.directory.clone();
@@ -97,7 +95,12 @@ pub(crate) fn open(options: NodeOptions, now: Now) -> Result<(Opened, StartRepor
     }
     // What is lost of it was told by the survey.
     single.replay_ledger(&mut Vec::new(), &Blocking { disk })?;
-    let mut controller = controller_of(single, is_anew, &mut ctx);
+    if start.renews_table && ctx.options.role == TableRole::Leads {
+        // To those that have copies it is another table, before any of them is answered.
+        let id = Record::Table(TableId(ctx.random.id()));
+        write(Home::Table, vec![id], &mut single, &mut ctx, disk)?;
+    }
+    let mut controller = controller_of(single, &mut ctx);
     controller.set_time(now);
     let mut opening = Opening {
         ctx,
@@ -133,6 +136,10 @@ pub(crate) fn open(options: NodeOptions, now: Now) -> Result<(Opened, StartRepor
     let known = start.clone();
     let remembered = Remembered {
         ends: Home::ALL.map(|home| coordinator.commands.log().end(home).0),
+        // A table without an id was never copied. A node that is alone may lead later.
+        renews_table: start.renews_table
+            && ctx.options.role == TableRole::Alone
+            && coordinator.commands.table().id() != TableId(0),
         ..start
     };
     aside::remember(&known, &remembered, disk, &directory, &mut report)?;
@@ -269,8 +276,30 @@ impl Opening {
         let durability =
             durability_of(definition, kind.as_ref()).map_err(|error| error.to_string())?;
         let table = self.coordinator.commands.table();
-        let open = open_partition(record, definition, durability, table, &self.ctx);
+        let mut open = open_partition(record, definition, durability, table, &self.ctx);
+        if kind.durability_max() == Durability::Memory {
+            // It has no file that says in which life it was.
+            open.incarnation = self.with_ended_lives(record.clone(), None).incarnation;
+        }
         Ok((kind, open))
+    }
+
+    /// A partition's record with the lives of which the ledger says that they ended, up to the present
+    /// one: the table may hear of them later, from a node whose leader is away.
+    fn with_ended_lives(
+        &self,
+        mut record: PartitionRecord,
+        present: Option<Incarnation>,
+    ) -> PartitionRecord {
+        let table = self.coordinator.commands.table().topic(record.topic);
+        let ends = table.map(|entry| entry.ends_of_lives(record.partition));
+        for (life, gap) in ends.unwrap_or_default() {
+            let is_over = present.is_none_or(|present| life < present);
+            if life >= record.incarnation && is_over {
+                end_life(&mut record, gap.end, Incarnation(life.0 + 1));
+            }
+        }
+        record
     }
 
     /// Takes an opened partition that the table names, and records what was lost.
@@ -282,6 +311,11 @@ impl Opening {
         durability: Durability,
     ) -> Slot {
         let topic = record.topic;
+        let present = storage.state().incarnation;
+        let recorded = record.clone();
+        if !self.ctx.planted(Fault::SameIncarnation) {
+            record = self.with_ended_lives(record, Some(present));
+        }
         let report = &mut self.report;
         report.verified_bytes += recovery.verified_bytes;
         report.cut_bytes += recovery.cut_bytes;
@@ -292,7 +326,6 @@ impl Opening {
                 "{name}: cut {bytes} bytes behind what is known to be synced: a crash tore them, or they are damaged"
             ));
         }
-        let present = storage.state().incarnation;
         let mut gaps = recovery.gaps.clone();
         let mut records = Vec::new();
         if present > record.incarnation && !self.ctx.planted(Fault::SameIncarnation) {
@@ -300,21 +333,12 @@ impl Opening {
             // of which nobody heard: then all that is there is of the old one.
             let end = recovery.ended.map_or(storage.state().end, |(_, end)| end);
             let is_end = |gap: &Gap| gap.end == end && gap.reason != GapReason::Retention;
-            let table = self.coordinator.commands.table().topic(topic);
-            let ends = table.map(|entry| entry.ends_of_lives(record.partition));
-            // One that died between ledger and table has recorded the end.
-            let is_recorded = ends.is_some_and(|ends| ends.contains_key(&record.incarnation));
-            if !is_recorded && !gaps.iter().any(is_end) {
+            if !gaps.iter().any(is_end) {
                 gaps.push(end_of_life(&record, end, durability, self.ctx.now.unix_ns));
             }
-            record.ended.push((record.incarnation, end));
-            let excess = record.ended.len().saturating_sub(ENDED_LIVES_MAX);
-            record.ended.drain(..excess);
-            // As many leaders as lives: a start may have died before it had recorded its own.
-            let lives = present.0 - record.incarnation.0;
-            let lives = u32::try_from(lives).unwrap_or(u32::MAX);
-            record.leader_epoch = record.leader_epoch.saturating_add(lives);
-            record.incarnation = present;
+            end_life(&mut record, end, present);
+        }
+        if record != recorded {
             records.push(Record::Partition(record.clone()));
         }
         for gap in gaps {
@@ -372,27 +396,35 @@ impl Opening {
 
 /// Refuses a data directory that is another's part of a table than this node is to have.
 fn check_role(options: &NodeOptions, table: &Table) -> Result<(), NodeError> {
-    let wrong = match options.role {
+    let wrong: String = match options.role {
         TableRole::Alone | TableRole::Leads if table.followed() > 0 => {
-            "this data directory has a copy of another node's table: it follows, and can neither lead nor be alone"
+            "this data directory has a copy of another node's table: it follows, and can neither lead nor be alone".into()
         }
-        TableRole::Follows(LEADER) => "node 0 leads: a node that follows has another id",
+        TableRole::Follows(LEADER) => "node 0 leads: a node that follows has another id".into(),
         TableRole::Follows(_) if options.accept_loss => {
-            "--accept-loss is for the node that leads: one that follows has its table from there"
+            "--accept-loss is for the node that leads: one that follows has its table from there".into()
         }
+        TableRole::Follows(node) => match table.follower() {
+            Some(own) if own != node => format!(
+                "this data directory is that of node {own}, and this start is one of node {node}: cursors and \
+                 settlements of the topics of node {own} are in its ledger. Start it as node {own}, or begin \
+                 with an empty data directory"
+            ),
+            _ => return Ok(()),
+        },
         _ => return Ok(()),
     };
-    Err(NodeError::Invalid(wrong.to_owned()))
+    Err(NodeError::Invalid(wrong))
 }
 
 /// Who decides on a table that was replayed.
-fn controller_of(single: Single, is_anew: bool, ctx: &mut Ctx) -> Box<dyn Controller> {
+fn controller_of(single: Single, ctx: &mut Ctx) -> Box<dyn Controller> {
     let planted = ctx.options.planted();
     match ctx.options.role {
         TableRole::Alone => Box::new(single),
         TableRole::Leads => {
             let id = TableId(ctx.random.id());
-            Box::new(Leading::new(single, id, is_anew, planted))
+            Box::new(Leading::new(single, id, planted))
         }
         TableRole::Follows(node) => {
             let patience = ctx.options.limits.leader_timeout;
@@ -464,6 +496,18 @@ fn write(
     }
 }
 
+/// Ends the life of a record at this offset, and begins a later one.
+fn end_life(record: &mut PartitionRecord, end: Offset, next: Incarnation) {
+    record.ended.push((record.incarnation, end));
+    let excess = record.ended.len().saturating_sub(ENDED_LIVES_MAX);
+    record.ended.drain(..excess);
+    // As many leaders as lives: a start may have died before it had recorded its own.
+    let lives = next.0 - record.incarnation.0;
+    let lives = u32::try_from(lives).unwrap_or(u32::MAX);
+    record.leader_epoch = record.leader_epoch.saturating_add(lives);
+    record.incarnation = next;
+}
+
 /// The gap that ends a partition's life. How many were lost is not known.
 fn end_of_life(record: &PartitionRecord, end: Offset, durability: Durability, time: u64) -> Gap {
     Gap {
@@ -498,7 +542,7 @@ fn examine(
         let mut text = String::from("the start is refused, and nothing was changed:");
         for loss in survey.log_losses.iter().chain(&losses) {
             text.push_str("\n  ");
-            text.push_str(loss);
+            text.push_str(&loss.what);
         }
         text.push_str(&format!(
             "\nPut the newest copies of `internal` and `ledgers` back; or start once with --accept-loss: {rebuilt}, \
@@ -510,11 +554,13 @@ fn examine(
         start.accept();
     }
     for loss in survey.log_losses.iter().chain(&losses) {
-        // What a start has told and remembered before is told below, or was accepted.
-        if !known.damage.iter().any(|damage| damage.what == *loss) {
-            report.lines.push(loss.clone());
+        let Loss { home, what } = loss;
+        // What a start has reported and remembered before is reported below, or was accepted.
+        if !known.damage.iter().any(|damage| damage.what == *what) {
+            report.lines.push(what.clone());
+            start.renews_table |= *home == Home::Table;
         }
-        start.lose(loss.clone(), now.unix_ns, options.accept_loss);
+        start.lose(what.clone(), now.unix_ns, options.accept_loss);
     }
     for damage in known.open_damage() {
         let what = &damage.what;

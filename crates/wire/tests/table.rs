@@ -30,7 +30,10 @@ fn table() -> TableId {
 fn records() -> Vec<Record> {
     vec![
         Record::Table(table()),
-        Record::Followed(FollowedRecord { index: 7 }),
+        Record::Followed(FollowedRecord {
+            node: NodeId(3),
+            index: 7,
+        }),
         Record::Proposed(ProposedRecord {
             node: NodeId(3),
             number: 9,

@@ -101,7 +101,12 @@ impl Table {
 
     /// Of a copy: the index that the table had at its leader. Else 0.
     pub fn followed(&self) -> u64 {
-        self.lineage.followed
+        self.lineage.followed.map_or(0, |record| record.index)
+    }
+
+    /// Of a copy: the node whose copy it is.
+    pub fn follower(&self) -> Option<NodeId> {
+        self.lineage.followed.map(|record| record.node)
     }
 
     /// The last proposal of a node that was carried out.
@@ -169,7 +174,7 @@ impl Table {
                 self.of(record.topic, |entry| entry.apply_rejected(record));
             }
             Record::Table(id) => self.lineage.id = id,
-            Record::Followed(record) => self.lineage.followed = record.index,
+            Record::Followed(record) => self.lineage.followed = Some(record),
             Record::Proposed(record) => {
                 self.lineage.proposed.insert(record.node, record.number);
             }

@@ -24,6 +24,9 @@ pub(crate) struct Remembered {
     pub ends: [u64; 2],
     /// What was found lost, the oldest first.
     pub damage: Vec<Damage>,
+    /// Whether the table has lost records, and no new id since: those that copy it would take what it
+    /// is now for a later state of what they have.
+    pub renews_table: bool,
     /// Whether the end of the run is written already.
     pub is_ending: bool,
 }
@@ -73,12 +76,13 @@ impl Remembered {
                 document["ledger_end"].as_u64()?,
             ],
             damage: damage.collect::<Option<Vec<_>>>()?,
+            renews_table: document["renews_table"].as_bool().unwrap_or(false),
             is_ending: false,
         })
     }
 
     fn to_bytes(&self) -> Vec<u8> {
-        small_file::to_bytes(&json!({
+        let mut document = json!({
             "format": FORMAT,
             "internal_end": self.ends[0],
             "ledger_end": self.ends[1],
@@ -87,7 +91,11 @@ impl Remembered {
                 "what": damage.what,
                 "accepted": damage.accepted,
             })).collect::<Vec<_>>(),
-        }))
+        });
+        if self.renews_table {
+            document["renews_table"] = json!(true);
+        }
+        small_file::to_bytes(&document)
     }
 
     /// Makes it survive a power loss. Blocks.
@@ -169,6 +177,9 @@ mod tests {
             .map(|damage| &damage.what)
             .collect();
         assert_eq!(open, ["b"]);
+        remembered.renews_table = true;
+        let document = small_file::from_bytes(&remembered.to_bytes()).unwrap();
+        assert_eq!(Remembered::of_document(&document), Some(remembered.clone()));
         for number in 0..2 * DAMAGE_MAX {
             remembered.lose(number.to_string(), 4, false);
         }

@@ -38,13 +38,28 @@ impl Unnamed {
     }
 }
 
+/// Something that was lost.
+pub(crate) struct Loss {
+    /// Of which of the two.
+    pub home: Home,
+    /// What, for people.
+    pub what: String,
+}
+
+impl Loss {
+    fn of_table(what: String) -> Self {
+        let home = Home::Table;
+        Self { home, what }
+    }
+}
+
 /// See the module.
 pub(crate) struct Survey {
     pub table: Table,
     /// The number of the next record of the table's log, and of the ledger.
     pub ends: [Offset; 2],
     /// What the two have lost.
-    pub log_losses: Vec<String>,
+    pub log_losses: Vec<Loss>,
     pub unnamed: Vec<Unnamed>,
     /// The files of topics.
     pub topic_files: BTreeMap<TopicId, Found>,
@@ -65,13 +80,14 @@ impl Survey {
         let mut losses = Vec::new();
         for (home, damage) in Home::ALL.into_iter().zip(&damage) {
             losses.extend(damage.iter().map(|gap| {
-                format!(
+                let what = format!(
                     "{home} lost records {} to {} ({}): {} that were written there may be missing",
                     gap.first,
                     gap.end,
                     gap.reason,
                     home.content()
-                )
+                );
+                Loss { home, what }
             }));
         }
         let mut survey = Self {
@@ -141,22 +157,23 @@ impl Survey {
     }
 
     /// What only a loss explains: each a line. Without any the start may go on.
-    pub fn losses(&self, remembered: &Remembered) -> Vec<String> {
+    pub fn losses(&self, remembered: &Remembered) -> Vec<Loss> {
         let mut losses = Vec::new();
         let ends = remembered.ends.into_iter().zip(self.ends);
         for (home, (had, has)) in Home::ALL.into_iter().zip(ends) {
             let name = home.directory();
             if has.0 < had {
-                losses.push(match has.0 {
+                let what = match has.0 {
                     0 => format!("`{name}` is missing or empty: it had {had} records"),
                     _ => format!(
                         "`{name}` is older than what lies beside it: it has {has} records, and had {had}"
                     ),
-                });
+                };
+                losses.push(Loss { home, what });
             }
         }
         for (topic, found) in self.unknown_files() {
-            losses.push(match found {
+            losses.push(Loss::of_table(match found {
                 Found::File(file) => format!(
                     "`internal` does not know topic {:?} ({topic})",
                     file.record.name
@@ -164,24 +181,24 @@ impl Survey {
                 Found::Damaged => format!(
                     "`internal` does not know topic {topic}, and the file of that topic is damaged"
                 ),
-            });
+            }));
         }
         for (topic, found) in &self.topic_files {
             if let (Some(entry), Found::File(file)) = (self.table.topic(*topic), found) {
                 let (known, there) = (entry.partitions.len(), file.partitions.len());
                 if known < there {
-                    losses.push(format!(
+                    losses.push(Loss::of_table(format!(
                         "`internal` knows {known} of the {there} partitions of topic {:?} ({topic})",
                         entry.record.name
-                    ));
+                    )));
                 }
             }
         }
         for unnamed in self.unnamed.iter().filter(|unnamed| unnamed.is_a_loss()) {
-            losses.push(format!(
+            losses.push(Loss::of_table(format!(
                 "`internal` does not know partitions/{}, which holds events or cannot be read",
                 unnamed.name
-            ));
+            )));
         }
         losses
     }

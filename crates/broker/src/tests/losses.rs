@@ -39,7 +39,7 @@ fn remove(ground: &Ground, path: &Path) {
     ground.disk.execute(Operation::Remove { path }).unwrap();
 }
 
-fn remove_all(ground: &Ground, directory: &str) {
+pub(super) fn remove_all(ground: &Ground, directory: &str) {
     for path in below(ground, directory) {
         remove(ground, &path);
     }
@@ -74,7 +74,7 @@ pub(super) fn overwrite(ground: &Ground, path: &Path, position: u64, bytes: &[u8
 }
 
 /// Makes a directory hold these files and no others.
-fn restore(ground: &Ground, directory: &str, content: &BTreeMap<PathBuf, Vec<u8>>) {
+pub(super) fn restore(ground: &Ground, directory: &str, content: &BTreeMap<PathBuf, Vec<u8>>) {
     for path in below(ground, directory) {
         remove(ground, &path);
     }

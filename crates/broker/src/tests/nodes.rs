@@ -3,6 +3,7 @@
 
 use super::farm::{done, member};
 use super::harness::*;
+use super::losses::{files, remove_all, restore};
 use super::members::group;
 use super::pair::PATIENCE;
 use crate::Fault;
@@ -463,4 +464,113 @@ fn a_directory_that_follows_does_not_lead() {
     nodes.grounds[1].role = TableRole::Follows(OTHER);
     nodes.restart(1);
     assert_eq!(nodes.names(1), ["t"]);
+}
+
+#[test]
+fn a_directory_of_one_node_is_not_that_of_another() {
+    let mut nodes = Nodes::new(None);
+    nodes.create(1, "t").unwrap();
+    nodes.cut();
+    nodes.grounds[1].power_loss(Survival::All);
+    nodes.grounds[1].role = TableRole::Follows(NodeId(2));
+    let error = nodes.grounds[1].try_start().err().unwrap().to_string();
+    assert!(error.contains("that of node 1"), "{error}");
+    assert!(error.contains("of node 2"), "{error}");
+    nodes.grounds[1].role = TableRole::Follows(OTHER);
+    nodes.restart(1);
+    assert_eq!(nodes.names(1), ["t"]);
+}
+
+/// A node that follows starts again and again while its leader is away.
+#[test]
+fn no_two_lives_have_one_number_whether_the_leader_hears_of_them_or_not() {
+    let mut nodes = Nodes::new(None);
+    let memory = nodes.create_of(1, "m", &["memory"]).unwrap();
+    nodes.store(1, memory, 0, &["gone"]);
+    let mut epochs = Vec::new();
+    for life in 2..=4 {
+        nodes.restart(1);
+        let partition = nodes.describe(1, "m").unwrap().partitions.remove(0);
+        assert_eq!(partition.incarnation, Incarnation(life));
+        epochs.push(partition.leader_epoch);
+        nodes.store(1, memory, 0, &["also gone"]);
+    }
+    assert!(epochs.is_sorted_by(|one, next| one < next), "{epochs:?}");
+    // A position in a life of which the leader never heard goes on at what there is, and says so.
+    nodes.link();
+    nodes.all[1].pass(PATIENCE);
+    nodes.carry();
+    nodes.restart(0);
+    nodes.link();
+    nodes.restart(1);
+    let partition = nodes.describe(1, "m").unwrap().partitions.remove(0);
+    assert_eq!(partition.incarnation, Incarnation(5));
+}
+
+fn table_id(world: &World) -> TableId {
+    world.node.coordinator.commands.table().id()
+}
+
+#[test]
+fn a_leader_that_has_lost_its_ledger_leads_the_same_table() {
+    let mut nodes = Nodes::new(None);
+    nodes.create(0, "t").unwrap();
+    nodes.create(1, "u").unwrap();
+    let id = table_id(&nodes.all[0]);
+    nodes.cut();
+    let link = nodes.clients[0];
+    let topic = nodes.describe(0, "t").unwrap().topic;
+    nodes.store(0, topic, 0, &["a"]);
+    let moved = nodes.all[0].move_cursor(link, topic, CursorMove::Acknowledge, at(1, 1));
+    assert_eq!(nodes.all[0].error(link, moved), None);
+    nodes.all[0].input(Input::Drain);
+    assert!(nodes.all[0].drained);
+    remove_all(&nodes.grounds[0], "/data/ledgers/0");
+    nodes.grounds[0].power_loss(Survival::All);
+    nodes.grounds[0].accept_loss = true;
+    nodes.restart(0);
+    assert!(!nodes.all[0].report.lines.is_empty(), "it has lost it");
+    assert_eq!(table_id(&nodes.all[0]), id);
+    nodes.link();
+    nodes.create(1, "v").unwrap();
+}
+
+/// The start that finds that the table has lost records may end at any point of it.
+#[test]
+fn a_table_that_has_lost_records_has_another_id_wherever_its_start_ended() {
+    let mut nodes = Nodes::new(None);
+    let older = files(&nodes.grounds[0]);
+    let older = older.into_iter();
+    let older = older
+        .filter(|(path, _)| path.starts_with("/data/internal"))
+        .collect();
+    nodes.create(0, "t").unwrap();
+    let id = table_id(&nodes.all[0]);
+    nodes.all[0].input(Input::Drain);
+    assert!(nodes.all[0].drained);
+    restore(&nodes.grounds[0], "/data/internal", &older);
+    nodes.grounds[0].power_loss(Survival::All);
+    nodes.grounds[0].accept_loss = true;
+    let damaged = nodes.grounds[0].disk.fork();
+    let mut stops = 0;
+    for step in 0.. {
+        let mut ground = Ground::on(std::sync::Arc::new(damaged.fork()));
+        ground.role = TableRole::Leads;
+        ground.accept_loss = true;
+        ground.run = nodes.grounds[0].run + step as u128;
+        let first = ground.disk.operation_count();
+        ground
+            .disk
+            .fail_at(first + step, log::testing::Fault::Stop(0));
+        let is_whole = ground.try_start().is_ok() && !ground.disk.is_stopped();
+        ground.power_loss(Survival::Nothing);
+        let world = ground.start();
+        assert_ne!(table_id(&world), id, "the start ended at operation {step}");
+        assert_ne!(table_id(&world), TableId(0));
+        if is_whole {
+            break;
+        }
+        stops += 1;
+    }
+    assert!(stops > 10, "{stops}");
 }

@@ -118,7 +118,7 @@ fn planted(fault: Option<Fault>) -> Planted {
 }
 
 pub fn lead(disk: &Arc<FaultyDisk>, create: bool, id: TableId, fault: Option<Fault>) -> Leading {
-    Leading::new(open(disk, create), id, false, planted(fault))
+    Leading::new(open(disk, create), id, planted(fault))
 }
 
 pub fn follow(disk: &Arc<FaultyDisk>, create: bool, fault: Option<Fault>) -> Following {
@@ -280,7 +280,7 @@ pub fn topic(id: u128, number: u64) -> Record {
     })
 }
 
-/// A topic whose record takes more space than a log has at hand.
+/// A topic whose record takes more space than is left.
 pub fn long_topic(id: u128) -> Record {
     match topic(id, 0) {
         Record::Topic(record) => Record::Topic(TopicRecord {

@@ -73,7 +73,9 @@ impl View<'_> {
                 if let Some(partition) = self.partitions.get(storage) {
                     let state = partition.store.state();
                     description.durability = partition.store.durability;
+                    // The table may not have heard yet of a life that a start has begun.
                     description.incarnation = state.incarnation;
+                    description.leader_epoch = partition.store.leader_epoch;
                     description.first = state.first;
                     description.watermarks = partition.store.watermarks();
                     description.bytes = state.bytes;

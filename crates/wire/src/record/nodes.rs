@@ -7,6 +7,8 @@ record! {
     /// How far a copy of the table has come: in the log of a node that follows, behind what it has copied.
     #[derive(Copy)]
     pub struct FollowedRecord {
+        /// The node that has the copy, and in its ledger the cursors of its own topics.
+        pub node: NodeId,
         /// The index that the table had at its leader.
         pub index: u64,
     }

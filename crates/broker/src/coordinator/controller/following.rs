@@ -312,7 +312,8 @@ impl Following {
                     continue;
                 }
             };
-            records.push(Record::Followed(FollowedRecord { index }));
+            let node = self.node;
+            records.push(Record::Followed(FollowedRecord { node, index }));
             let command = Command {
                 home: Home::Table,
                 records,

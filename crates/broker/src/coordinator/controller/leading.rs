@@ -89,9 +89,8 @@ enum Feed {
 }
 
 impl Leading {
-    /// Leads a table that was replayed. One that has no id gets this one; `is_anew` gives it to one
-    /// that has lost records too, so that no copy of what it was is taken for a part of it.
-    pub fn new(single: Single, id: TableId, is_anew: bool, planted: Planted) -> Self {
+    /// Leads a table that was replayed. One that has no id gets this one.
+    pub fn new(single: Single, id: TableId, planted: Planted) -> Self {
         let mut leading = Self {
             window: Window::new(single.end(Home::Table).0),
             single,
@@ -102,7 +101,7 @@ impl Leading {
         };
         leading.single.internal.keep_entries(planted);
         leading.single.ledger.keep_to(LEADER);
-        if leading.single.table.id() == TableId(0) || is_anew {
+        if leading.single.table.id() == TableId(0) {
             leading.id = Some(id);
             leading.submit_id();
         }

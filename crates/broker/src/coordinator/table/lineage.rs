@@ -9,8 +9,8 @@ use wire::{NodeId, TableId};
 pub(super) struct Lineage {
     /// 0 is none.
     pub id: TableId,
-    /// Of a copy: the index that the table had at its leader. Of the table itself 0.
-    pub followed: u64,
+    /// Of a copy: whose it is, and the index that the table had at its leader.
+    pub followed: Option<FollowedRecord>,
     /// The last proposal of each node that was carried out.
     pub proposed: BTreeMap<NodeId, u64>,
 }
@@ -25,9 +25,7 @@ impl Lineage {
                 number: *number,
             })
         });
-        let followed = (self.followed > 0).then_some(Record::Followed(FollowedRecord {
-            index: self.followed,
-        }));
+        let followed = self.followed.map(Record::Followed);
         id.into_iter().chain(proposed).chain(followed)
     }
 }
