@@ -145,6 +145,8 @@ pub enum Fault {
     ProposedTwice,
     /// Carry out what was proposed on top of what was refused.
     BuiltOnRefused,
+    /// Refuse a proposal while those before it are not decided.
+    RefusedAtOnce,
     /// Follow a leader of another table.
     ForeignLeader,
     /// Let two nodes make a topic of one name.
@@ -155,7 +157,7 @@ pub enum Fault {
     ServesAny,
 }
 
-/// The fault that a test has planted into what has no options at hand. Never one outside of tests.
+/// The fault that a test has planted into what is lent no options. Never one outside of tests.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Planted {
     #[cfg(any(test, feature = "testing"))]

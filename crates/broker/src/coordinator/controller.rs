@@ -5,6 +5,7 @@ mod following;
 mod leading;
 mod record_log;
 mod single;
+mod snapshot;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
 mod window;
@@ -141,6 +142,9 @@ pub enum ControlError {
     },
     /// The node that decides is not followed, for this reason. Nothing has changed.
     Apart(String),
+    /// This node ends before it is known whether the node that decides has carried it out: it may
+    /// be in the table, now or later.
+    Unknown(String),
     /// The node that decides has refused it. Nothing has changed.
     Refused(ErrorReply),
     /// There is no space for it. Nothing has changed.
@@ -154,7 +158,7 @@ impl fmt::Display for ControlError {
         match self {
             Self::NotLeader { hint } if hint.is_empty() => f.write_str("another node decides"),
             Self::NotLeader { hint } => write!(f, "the node at {hint} decides"),
-            Self::Apart(reason) => f.write_str(reason),
+            Self::Apart(reason) | Self::Unknown(reason) => f.write_str(reason),
             Self::Refused(error) => write!(f, "{error}"),
             Self::Full(home, reason) => write!(f, "{home} has no space: {reason}"),
             Self::Failed(home, reason) => write!(f, "{home} failed: {reason}"),
@@ -260,6 +264,8 @@ pub(crate) fn undecided(error: &ControlError) -> ErrorReply {
         ControlError::Apart(reason) => {
             ErrorReply::retryable(ErrorCode::NotLeader, 1000, reason.clone())
         }
+        // As where a caller's time is over: it may have been done.
+        ControlError::Unknown(reason) => refuse(ErrorCode::DeadlinePassed, reason.clone()),
         ControlError::Refused(error) => error.clone(),
         ControlError::Full(..) => {
             ErrorReply::retryable(ErrorCode::StorageFull, 1000, error.to_string())

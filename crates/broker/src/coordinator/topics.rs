@@ -305,7 +305,7 @@ impl TopicChanges {
             match &error {
                 // Whether the records survive is unknown, so the directories stay:
                 // the next start sets aside what nothing refers to.
-                ControlError::Full(..) | ControlError::Failed(..) => {}
+                ControlError::Full(..) | ControlError::Failed(..) | ControlError::Unknown(_) => {}
                 // Another node has not carried it out, nor will it.
                 ControlError::NotLeader { .. }
                 | ControlError::Apart(_)

@@ -1,12 +1,13 @@
 //! A table that one node leads and another follows, with links that are cut, disks that are full and
 //! nodes that lose their power.
 
-use super::pair::{At, PATIENCE, Pair, TABLE, content, lead, long_topic, topic};
+use super::pair::{At, FOLLOWER, PATIENCE, Pair, TABLE, content, lead, long_topic, topic};
 use crate::Fault;
-use crate::coordinator::controller::{ControlError, Controller, Home, suite};
+use crate::coordinator::controller::{ControlError, Controller, Home, LEADER, suite};
 use crate::coordinator::table::Table;
 use std::time::Duration;
 use wire::record::*;
+use wire::table::{Follow, Refused, TableMessage};
 use wire::*;
 
 #[test]
@@ -509,4 +510,192 @@ fn what_finds_no_space_in_the_copy_waits_and_is_not_refused() {
     assert_eq!(pair.follower.carried_out(), [1]);
     let table = pair.follower.controller.table();
     assert_eq!(content(table), content(pair.leader.controller.table()));
+}
+
+/// Three proposals are on their way at once: for the first there is no space at the leader, the second
+/// makes a topic of a name that there is, and the third comes when there is space again. Returns those
+/// that the follower takes for carried out.
+fn refused_behind_one_under_way(fault: Option<Fault>) -> Vec<u64> {
+    let mut pair = Pair::new(12, fault);
+    pair.leader.submit(10, vec![topic(1, 10)]);
+    pair.finish();
+    pair.leader.disk.set_space(Some(0));
+    pair.follower.submit(1, vec![long_topic(5)]);
+    let taken = Record::Topic(TopicRecord {
+        namespace: String::new(),
+        name: "topic 1".into(),
+        topic: TopicId(100),
+        definition: "2".into(),
+    });
+    pair.follower.submit(2, vec![taken]);
+    pair.talk();
+    assert_eq!(pair.asked(), 2);
+    while pair.hear_at_leader() {}
+    pair.leader.run();
+    pair.leader.disk.set_space(None);
+    // The first one after that finds out that there is space again.
+    for token in [11, 12] {
+        pair.leader.submit(token, vec![topic(11, token)]);
+        pair.leader.run();
+    }
+    pair.finish();
+    pair.follower.submit(3, vec![topic(3, 3)]);
+    pair.finish();
+    assert_eq!(pair.follower.done.len(), 3);
+    let table = pair.leader.controller.table();
+    let has = |id| table.topic(TopicId(id)).is_some();
+    assert_eq!([has(3), has(5), has(100)], [true, false, false]);
+    pair.follower.carried_out()
+}
+
+#[test]
+fn refusals_come_in_the_order_of_the_proposals() {
+    assert_eq!(refused_behind_one_under_way(None), [3]);
+    let done = refused_behind_one_under_way(Some(Fault::RefusedAtOnce));
+    assert!(done.contains(&1), "{done:?}");
+}
+
+/// One that is refused by its name alone goes with no disk's help, and one behind it that was sent with
+/// it goes with it.
+#[test]
+fn a_refusal_takes_what_was_sent_behind_it() {
+    let mut pair = Pair::new(13, None);
+    pair.finish();
+    pair.follower.submit(1, vec![topic(1, 1)]);
+    pair.follower.submit(2, vec![Record::Table(TableId(9))]);
+    pair.follower.submit(3, vec![topic(3, 3)]);
+    pair.finish();
+    assert_eq!(pair.follower.carried_out(), [1]);
+    assert_eq!(pair.follower.done.len(), 3);
+    pair.follower.submit(4, vec![topic(4, 4)]);
+    pair.finish();
+    assert_eq!(pair.follower.carried_out(), [1, 4]);
+    let own = [(1, "1".into()), (4, "4".into())];
+    assert_eq!(names(pair.leader.controller.table()), own);
+}
+
+/// The follower has a refusal that waits for an entry before it.
+fn with_a_refusal_that_waits(seed: u64) -> Pair {
+    let mut pair = Pair::new(seed, None);
+    pair.finish();
+    pair.leader.submit(10, vec![topic(10, 10)]);
+    pair.leader.run();
+    pair.follower.submit(1, vec![Record::Table(TableId(9))]);
+    pair.talk();
+    while pair.hear_at_leader() {}
+    pair.talk();
+    while pair.hear_at_follower() {}
+    pair.talk();
+    assert!(pair.follower.done.is_empty());
+    pair
+}
+
+#[test]
+fn a_refusal_that_waits_across_a_cut_counts_on_the_next_link() {
+    let mut pair = with_a_refusal_that_waits(14);
+    pair.link();
+    pair.follower.submit(2, vec![topic(2, 2)]);
+    pair.finish();
+    // It was submitted before the refusal was seen.
+    assert_eq!(pair.follower.done.len(), 2);
+    assert!(pair.follower.carried_out().is_empty());
+    pair.follower.submit(3, vec![topic(3, 3)]);
+    pair.finish();
+    assert_eq!(pair.follower.carried_out(), [3]);
+}
+
+#[test]
+fn a_leader_that_refuses_twice_is_not_followed() {
+    let mut pair = with_a_refusal_that_waits(15);
+    let error = ErrorReply::fatal(ErrorCode::Malformed, "no");
+    let refused = TableMessage::Refused(Refused { number: 2, error });
+    pair.follower.controller.take_message(LEADER, refused);
+    let notice = pair.follower.controller.poll_notice().unwrap();
+    assert!(notice.contains("a second refusal"), "{notice}");
+    pair.link();
+    pair.finish();
+    pair.follower.submit(2, vec![topic(2, 2)]);
+    pair.finish();
+    assert_eq!(pair.follower.carried_out(), [2]);
+}
+
+#[test]
+fn a_copy_whose_log_has_failed_waits_for_no_time() {
+    let mut pair = Pair::new(16, None);
+    pair.finish();
+    let next = pair.follower.disk.operation_count();
+    for operation in next..next + 10 {
+        let fault = log::testing::Fault::Error;
+        pair.follower.disk.fail_at(operation, fault);
+    }
+    pair.leader.submit(1, vec![topic(1, 1)]);
+    pair.finish();
+    assert!(pair.follower.controller.failure(Home::Table).is_some());
+    assert_eq!(pair.follower.controller.next_timer(), None);
+}
+
+/// Its caller may not take it for undone: a topic's storages would be removed, and the topic is there.
+#[test]
+fn what_a_leader_may_have_decided_is_unknown_when_its_follower_ends() {
+    let mut pair = Pair::new(17, None);
+    pair.finish();
+    pair.follower.submit(1, vec![topic(1, 1)]);
+    pair.talk();
+    while pair.hear_at_leader() {}
+    pair.cut();
+    pair.follower.submit(2, vec![topic(2, 2)]);
+    pair.talk();
+    pair.follower.controller.close();
+    pair.poll();
+    let done: Vec<_> = pair.follower.done.iter().collect();
+    assert!(
+        matches!(
+            done[..],
+            [
+                (1, Err(ControlError::Unknown(_))),
+                (2, Err(ControlError::Apart(_)))
+            ]
+        ),
+        "{done:?}"
+    );
+    pair.leader.run();
+    assert_eq!(names(pair.leader.controller.table()), [(1, "1".into())]);
+}
+
+#[test]
+fn followers_that_are_far_behind_share_one_copy_of_the_table() {
+    let mut pair = Pair::new(18, None);
+    for id in 1..=80 {
+        pair.leader.submit(id as u64, vec![long_topic(id)]);
+    }
+    pair.finish();
+    // The entries of before are not kept.
+    pair.restart_leader();
+    let leader = &mut pair.leader;
+    let mut sent = std::collections::BTreeMap::<NodeId, Vec<TableMessage>>::new();
+    for number in 1..=20 {
+        let node = NodeId(FOLLOWER.0 + number);
+        let (table, index, refusals) = (TableId(0), 0, 0);
+        let follow = Follow {
+            node,
+            table,
+            index,
+            refusals,
+        };
+        leader
+            .controller
+            .take_message(node, TableMessage::Follow(follow));
+        // Changes meanwhile are sent behind it.
+        leader.submit(100 + u64::from(number), vec![topic(100, number.into())]);
+        leader.run();
+        while let Some((to, message)) = leader.controller.poll_message() {
+            sent.entry(to).or_default().push(message);
+        }
+    }
+    assert_eq!(leader.controller.copies(), 1);
+    assert_eq!(sent.len(), 20);
+    let is_piece = |message: &&TableMessage| matches!(message, TableMessage::Piece(_));
+    for (node, messages) in sent {
+        assert!(messages.iter().any(|it| is_piece(&it)), "{node:?}");
+    }
 }

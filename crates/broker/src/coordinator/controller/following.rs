@@ -259,6 +259,15 @@ impl Following {
         }
     }
 
+    /// A leader refuses nothing before it is known here what it has refused last: nothing is proposed.
+    fn refused_came(&mut self, refused: Refused) {
+        if self.has_refused() {
+            self.part("a second refusal came before the first was carried out".into());
+            return;
+        }
+        self.push(StepWhat::Refused(refused), false);
+    }
+
     fn piece_came(&mut self, mut piece: Piece) {
         self.pieces_bytes += piece
             .records
@@ -284,8 +293,12 @@ impl Following {
 
     /// Has the copy's log record what it may.
     fn record(&mut self) {
-        let is_later = self.retry_at.is_some_and(|at| self.now < at);
-        if is_later || self.single.failure(Home::Table).is_some() {
+        if self.single.failure(Home::Table).is_some() {
+            // Nothing is tried again before the next start.
+            self.retry_at = None;
+            return;
+        }
+        if self.retry_at.is_some_and(|at| self.now < at) {
             return;
         }
         self.retry_at = None;
@@ -372,11 +385,16 @@ impl Following {
         }
     }
 
+    /// Whether a refusal came that is not carried out.
+    fn has_refused(&self) -> bool {
+        let is_refused = |step: &Step| matches!(step.what, StepWhat::Refused(_));
+        self.steps.iter().any(is_refused)
+    }
+
     /// Proposes what was not proposed on this link.
     fn propose(&mut self) {
         // What was refused and is still here is not to be proposed again.
-        let is_refused = |step: &Step| matches!(step.what, StepWhat::Refused(_));
-        if !matches!(self.link, Link::Led) || self.steps.iter().any(is_refused) {
+        if !matches!(self.link, Link::Led) || self.has_refused() {
             return;
         }
         let sent = self.pending.iter().filter(|pending| pending.is_sent);
@@ -513,8 +531,20 @@ impl Controller for Following {
     }
 
     fn close(&mut self) {
-        let error = self.unled();
-        self.end_from(0, &error);
+        // What a leader may have heard of is in the table, or is not: nobody here knows.
+        let unheard = self.pending.iter().rposition(|it| it.number.is_some());
+        let unheard = unheard.map_or(0, |last| last + 1);
+        let unknown = ControlError::Unknown(
+            "this node ends, and it is not known whether the node that leads the table has carried \
+             it out, or will"
+                .into(),
+        );
+        let unled = self.unled();
+        let ended = self.pending.drain(..).enumerate();
+        self.done.extend(ended.map(|(place, pending)| {
+            let error = if place < unheard { &unknown } else { &unled };
+            (pending.token, Err(error.clone()))
+        }));
         self.steps.truncate(self.recording);
         self.single.close();
     }
@@ -531,11 +561,13 @@ impl Controller for Following {
         self.link = match is_up {
             false => Link::Down,
             true => {
+                // One that waits for entries before it is carried out before anything is proposed.
+                let refusals = self.refusals + u64::from(self.has_refused());
                 self.messages.push_back(TableMessage::Follow(Follow {
                     node: self.node,
                     table: self.table,
                     index: self.received,
-                    refusals: self.refusals,
+                    refusals,
                 }));
                 Link::Asked
             }
@@ -550,9 +582,7 @@ impl Controller for Following {
             TableMessage::Unled(unled) => self.part(unled.reason),
             TableMessage::Piece(piece) if is_led => self.piece_came(piece),
             TableMessage::Entries(entries) if is_led => self.entries_came(entries),
-            TableMessage::Refused(refused) if is_led => {
-                self.push(StepWhat::Refused(refused), false);
-            }
+            TableMessage::Refused(refused) if is_led => self.refused_came(refused),
             // Of a leader that is not followed; or a follower says these.
             TableMessage::Piece(_)
             | TableMessage::Entries(_)

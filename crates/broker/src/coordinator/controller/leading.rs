@@ -1,5 +1,6 @@
 //! The controller of the node that leads a table which others follow.
 
+use super::snapshot::Snapshot;
 use super::window::Window;
 use super::{
     Command, CommandToken, ControlError, Controller, Home, LEADER, Single, is_of_clients, undecided,
@@ -9,26 +10,34 @@ use crate::faults::{Fault, Planted};
 use crate::ids::{Now, StorageId};
 use log::{DiskError, Operation, OperationToken, Outcome};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, Weak};
 use wire::record::{ProposedRecord, Record, TopicRecord};
-use wire::table::{
-    Entries, Follow, Leads, PIECE_BYTES_MAX, Piece, Propose, Refused, TableMessage, Unled,
-};
+use wire::table::{Entries, Follow, Leads, Propose, Refused, TableMessage, Unled};
 use wire::{Codec, Durability, ErrorCode, ErrorReply, NodeId, Offset, TableId};
 
-/// Nodes that may follow. Of each, one number is kept in the table.
+/// Nodes that may follow. Of each, one number is kept in the table. One more is not answered.
 pub(super) const FOLLOWERS_MAX: usize = 4096;
-/// Bytes of proposals of one follower that are under way. One is taken in any case.
+/// Bytes of proposals of one follower that are under way. One is taken in any case; one beyond the
+/// bound is refused, to be proposed again.
 pub(super) const PROPOSED_BYTES_MAX: usize = 16 << 20;
-/// Pieces and lists of entries that a follower has not recorded.
+/// Pieces and lists of entries that a follower has not recorded. The next one is not made before it
+/// has: what waits is the table itself, and the window of its latest entries.
 pub(super) const UNTAKEN_MAX: u32 = 4;
 
 /// [`Single`], and those who follow. What a follower proposes is one more command of the table's log.
 pub(crate) struct Leading {
     single: Single,
-    /// Whose the commands of the table's log are that are under way, in their order.
+    /// Whose the commands of the table's log are that are under way, in their order. Of a follower
+    /// they have a bound ([`PROPOSED_BYTES_MAX`]), and one refusal at most is among them; of this node
+    /// there are as many as requests that wait for one.
     under_way: VecDeque<UnderWay>,
     window: Window,
+    /// The table as it is sent in pieces, for as long as there is a follower that needs it.
+    snapshot: Weak<Snapshot>,
     followers: BTreeMap<NodeId, Follower>,
+    /// The follower that the last message was for.
+    polled: NodeId,
     /// The id that the table is to get.
     id: Option<TableId>,
     planted: Planted,
@@ -55,6 +64,13 @@ enum Origin {
         refusals: u64,
         bytes: usize,
     },
+    /// A follower: a proposal that is refused, and not in the log. It goes in the order of the log,
+    /// as a refusal of one before it takes it along.
+    VoidOf {
+        node: NodeId,
+        refusals: u64,
+        refused: Refused,
+    },
 }
 
 /// A node that follows, or has.
@@ -66,6 +82,8 @@ struct Follower {
     /// A refusal to be sent, behind the entries up to this index. There is never a second one: what
     /// could be refused behind it is void until the follower has seen it.
     refused: Option<(u64, Refused)>,
+    /// Whether a refusal waits among the commands under way. What is proposed behind it is void.
+    is_refusing: bool,
     /// Numbers of its proposals in the table's log.
     under_way: VecDeque<u64>,
     under_way_bytes: usize,
@@ -82,8 +100,8 @@ enum Feed {
     Answer(Follow),
     /// Why it is not led any more.
     End(String),
-    /// The rest of the table as it was at this index.
-    Pieces(u64, VecDeque<Record>),
+    /// The table in pieces, from this one on.
+    Pieces(Arc<Snapshot>, usize),
     /// The entries behind this index.
     Entries(u64),
 }
@@ -95,7 +113,9 @@ impl Leading {
             window: Window::new(single.end(Home::Table).0),
             single,
             under_way: VecDeque::new(),
+            snapshot: Weak::new(),
             followers: BTreeMap::new(),
+            polled: LEADER,
             id: None,
             planted,
         };
@@ -179,6 +199,7 @@ impl Leading {
         let Some(follower) = self.followers.get_mut(&node) else {
             return;
         };
+        // It is not led on this link: it proposes this again on the next one.
         if !matches!(follower.feed, Feed::Pieces(..) | Feed::Entries(_)) {
             return;
         }
@@ -187,7 +208,9 @@ impl Leading {
             refusals,
             mut records,
         } = propose;
-        if refusals != follower.refusals && !self.planted.is(Fault::BuiltOnRefused) {
+        // It builds on what is refused: its follower ends it when it sees that refusal.
+        let is_void = refusals != follower.refusals || follower.is_refusing;
+        if is_void && !self.planted.is(Fault::BuiltOnRefused) {
             return;
         }
         let is_decided = number <= self.single.table.proposed(node);
@@ -199,11 +222,11 @@ impl Leading {
         if records.is_empty() || !records.iter().all(is_of_clients) {
             let message = "a proposal is records of the table, and of nothing else";
             let error = ErrorReply::fatal(ErrorCode::Malformed, message);
-            self.refuse(node, number, error);
+            self.refuse_in_order(node, number, error);
             return;
         }
         if let Err(error) = self.admit(&records) {
-            self.refuse(node, number, error);
+            self.refuse_in_order(node, number, error);
             return;
         }
         let Some(follower) = self.followers.get_mut(&node) else {
@@ -215,7 +238,7 @@ impl Leading {
             let message =
                 format!("node {node} has proposed more than {PROPOSED_BYTES_MAX} bytes at once");
             let error = ErrorReply::retryable(ErrorCode::LimitExceeded, 100, message);
-            self.refuse(node, number, error);
+            self.refuse_in_order(node, number, error);
             return;
         }
         follower.under_way.push_back(number);
@@ -228,13 +251,34 @@ impl Leading {
         self.submit_to_table(origin, records);
     }
 
+    /// Refuses a proposal when all before it are decided: one of them may be refused too, and the
+    /// follower that hears of this one alone takes that one for decided when a later one is.
+    fn refuse_in_order(&mut self, node: NodeId, number: u64, error: ErrorReply) {
+        let Some(follower) = self.followers.get_mut(&node) else {
+            return;
+        };
+        let refused = Refused { number, error };
+        if self.planted.is(Fault::RefusedAtOnce) {
+            self.refuse(node, refused);
+            return;
+        }
+        follower.is_refusing = true;
+        let origin = Origin::VoidOf {
+            node,
+            refusals: follower.refusals,
+            refused,
+        };
+        let topics = Vec::new();
+        self.under_way.push_back(UnderWay { origin, topics });
+    }
+
     /// Refuses a proposal, and all that its follower builds on it.
-    fn refuse(&mut self, node: NodeId, number: u64, error: ErrorReply) {
+    fn refuse(&mut self, node: NodeId, refused: Refused) {
         let Some(follower) = self.followers.get_mut(&node) else {
             return;
         };
         follower.refusals += 1;
-        let refused = Refused { number, error };
+        follower.is_refusing = false;
         follower.refused = Some((self.window.end(), refused));
     }
 
@@ -256,7 +300,17 @@ impl Leading {
             // It may be in the log: the next start knows, and tells when it is asked again.
             follower.feed = Feed::End(error.to_string());
         } else if refusals == follower.refusals {
-            self.refuse(node, number, undecided(error));
+            let error = undecided(error);
+            self.refuse(node, Refused { number, error });
+        }
+    }
+
+    /// A refusal has come to its turn.
+    fn void_ended(&mut self, node: NodeId, refusals: u64, refused: Refused) {
+        let follower = self.followers.get(&node);
+        // A refusal of a proposal before it has taken it along.
+        if follower.is_some_and(|it| it.is_refusing && it.refusals == refusals) {
+            self.refuse(node, refused);
         }
     }
 
@@ -266,10 +320,16 @@ impl Leading {
             self.window.push(entry);
         }
         let mut any = false;
-        let is_other = |it: &UnderWay| matches!(it.origin, Origin::Id | Origin::Of { .. });
-        while self.under_way.front().is_some_and(is_other)
-            && let Some((_, result)) = self.single.internal.poll_completion()
-        {
+        while let Some(next) = self.under_way.front() {
+            let result = match next.origin {
+                Origin::Own(_) | Origin::Void(..) => break,
+                // It is not in the log: nothing completes it.
+                Origin::VoidOf { .. } => Ok(()),
+                Origin::Id | Origin::Of { .. } => match self.single.internal.poll_completion() {
+                    Some((_, result)) => result,
+                    None => break,
+                },
+            };
             any = true;
             match self.under_way.pop_front().map(|it| it.origin) {
                 Some(Origin::Of {
@@ -277,6 +337,11 @@ impl Leading {
                     refusals,
                     bytes,
                 }) => self.proposal_ended((node, refusals, bytes), &result),
+                Some(Origin::VoidOf {
+                    node,
+                    refusals,
+                    refused,
+                }) => self.void_ended(node, refusals, refused),
                 // It is tried again when somebody follows.
                 Some(Origin::Id) if result.is_ok() => self.id = None,
                 _ => {}
@@ -316,9 +381,8 @@ impl Leading {
             follower.feed = match is_of_it && follow.index <= window.end() {
                 true if window.has(follow.index) => Feed::Entries(follow.index),
                 true => {
-                    let records = table.records();
-                    let records = records.filter(|it| Home::of(it) == Home::Table);
-                    Feed::Pieces(window.end(), records.collect())
+                    let behind = follow.index;
+                    Feed::Pieces(shared(&mut self.snapshot, table, window, behind), 0)
                 }
                 // The follower sees it by the answer.
                 false => Feed::None,
@@ -335,8 +399,9 @@ impl Leading {
         }
         let message = match &mut follower.feed {
             Feed::None | Feed::Answer(_) | Feed::End(_) => return None,
-            Feed::Pieces(index, left) => {
-                let piece = piece_of(*index, left);
+            Feed::Pieces(snapshot, next) => {
+                let piece = snapshot.piece(*next);
+                *next += 1;
                 if piece.is_last {
                     follower.feed = Feed::Entries(piece.index);
                 }
@@ -344,9 +409,8 @@ impl Leading {
             }
             Feed::Entries(sent) => {
                 if !window.has(*sent) {
-                    let records = table.records();
-                    let records = records.filter(|it| Home::of(it) == Home::Table);
-                    follower.feed = Feed::Pieces(window.end(), records.collect());
+                    let snapshot = shared(&mut self.snapshot, table, window, *sent);
+                    follower.feed = Feed::Pieces(snapshot, 0);
                     return self.next_for(node);
                 }
                 let (after, entries) = (*sent, window.behind(*sent));
@@ -359,22 +423,21 @@ impl Leading {
     }
 }
 
-/// The next part of a table of which these records are left.
-fn piece_of(index: u64, left: &mut VecDeque<Record>) -> Piece {
-    let mut records = Vec::new();
-    let mut bytes = 0;
-    while let Some(record) = left.front() {
-        bytes += record.to_bytes().len();
-        if bytes > PIECE_BYTES_MAX && !records.is_empty() {
-            break;
-        }
-        records.extend(left.pop_front());
-    }
-    Piece {
-        index,
-        is_last: left.is_empty(),
-        records,
-    }
+/// The table for a follower that has come so far: one that others are sent too, if the entries
+/// behind it are there, or as it is now.
+fn shared(
+    latest: &mut Weak<Snapshot>,
+    table: &Table,
+    window: &Window,
+    behind: u64,
+) -> Arc<Snapshot> {
+    let known = latest.upgrade();
+    let known = known.filter(|it| it.index() >= behind && window.has(it.index()));
+    known.unwrap_or_else(|| {
+        let snapshot = Arc::new(Snapshot::of(table, window.end()));
+        *latest = Arc::downgrade(&snapshot);
+        snapshot
+    })
 }
 
 impl Controller for Leading {
@@ -466,9 +529,13 @@ impl Controller for Leading {
                 if follow.node != from || !is_known && self.followers.len() >= FOLLOWERS_MAX {
                     return;
                 }
+                // What was on its way on the last link is proposed again.
+                let is_old = |it: &UnderWay| matches!(it.origin, Origin::VoidOf { node, .. } if node == from);
+                self.under_way.retain(|it| !is_old(it));
                 let follower = self.followers.entry(from).or_default();
                 follower.refusals = follow.refusals;
                 follower.refused = None;
+                follower.is_refusing = false;
                 follower.untaken = 0;
                 follower.feed = Feed::Answer(follow);
                 self.submit_id();
@@ -489,9 +556,38 @@ impl Controller for Leading {
     }
 
     fn poll_message(&mut self) -> Option<(NodeId, TableMessage)> {
-        let nodes: Vec<NodeId> = self.followers.keys().copied().collect();
-        nodes
-            .into_iter()
-            .find_map(|node| Some((node, self.next_for(node)?)))
+        // From the one on that had the last message: all together are gone through once.
+        let last = self.polled;
+        let rounds = [
+            (Bound::Included(last), Bound::Unbounded),
+            (Bound::Unbounded, Bound::Excluded(last)),
+        ];
+        for (mut from, until) in rounds {
+            while let Some((&node, _)) = self.followers.range((from, until)).next() {
+                if let Some(message) = self.next_for(node) {
+                    self.polled = node;
+                    return Some((node, message));
+                }
+                from = Bound::Excluded(node);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+impl Leading {
+    /// How many copies of the table are kept for followers.
+    pub fn copies(&self) -> usize {
+        let feeds = self.followers.values().map(|follower| &follower.feed);
+        let mut copies: Vec<_> = feeds
+            .filter_map(|feed| match feed {
+                Feed::Pieces(snapshot, _) => Some(Arc::as_ptr(snapshot)),
+                _ => None,
+            })
+            .collect();
+        copies.sort_unstable();
+        copies.dedup();
+        copies.len()
     }
 }

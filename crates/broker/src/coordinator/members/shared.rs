@@ -495,7 +495,9 @@ impl Shared {
         }
         if let SharedKind::Group(group) = &mut self.kind {
             match error {
-                ControlError::Failed(..) => group.restore_certain(&entry.owners),
+                ControlError::Failed(..) | ControlError::Unknown(_) => {
+                    group.restore_certain(&entry.owners);
+                }
                 ControlError::Full(..)
                 | ControlError::NotLeader { .. }
                 | ControlError::Apart(_)
