@@ -113,7 +113,7 @@ impl fmt::Display for Home {
 }
 
 /// Names a command between [`Controller::submit`] and its completion; chosen
-/// by whoever submits.
+/// by its submitter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommandToken(pub u64);
 
@@ -177,7 +177,7 @@ impl fmt::Display for ControlError {
 ///   so do all before it; it is completed after that;
 /// - every command is completed once, in the order of submission;
 /// - one that is refused takes with it all that were submitted before that can
-///   be seen: whoever submits builds on what is under way.
+///   be seen: a submitter builds on what is under way.
 pub trait Controller: Send {
     /// The table, with what the ledger says of it, as the completed commands left them.
     fn table(&self) -> &Table;

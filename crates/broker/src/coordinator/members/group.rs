@@ -176,7 +176,7 @@ impl Group {
         now: Duration,
         twice: bool,
     ) -> Vec<(PartitionIndex, MemberId)> {
-        // What is being revoked goes to whoever needs it when it is free.
+        // What is being revoked goes to a member that needs it when it is free.
         let owners = self.owned.iter().filter(|(_, assignment)| {
             !matches!(assignment.state, AssignmentState::Revoking { .. })
         });
