@@ -177,8 +177,79 @@ impl TopicState {
         }
         self.update_definition(&description.definition);
         let count = description.partitions.len() as u32;
-        *self.known().write().expect("no holder panics here") = description.partitions;
+        let known = self.known();
+        let mut known = known.write().expect("no holder panics here");
+        let mut partitions = description.partitions;
+        for (new, old) in partitions.iter_mut().zip(known.iter()) {
+            // A node that has lost the partition may describe it as it was: its leader is not gone back to.
+            if new.leader_epoch < old.leader_epoch {
+                *new = old.clone();
+            }
+        }
+        // Partitions are only ever added.
+        partitions.extend(known.drain(..).skip(count as usize));
+        *known = partitions;
+        drop(known);
         self.partition_count.fetch_max(count, Ordering::Relaxed);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use topic::NoPlugins;
+    use wire::message::{PartitionStorage, Watermarks};
+    use wire::{Incarnation, Offset, PartitionIndex};
+
+    /// A topic whose partitions' leaders are of these epochs, with as many bytes as `bytes`.
+    fn described(epochs: &[u32], bytes: u64) -> TopicDescription {
+        let partitions = epochs.iter().enumerate();
+        let partitions = partitions.map(|(index, epoch)| PartitionDescription {
+            partition: PartitionIndex(index as u32),
+            storage: PartitionStorage {
+                kind: "memory".into(),
+                config: String::new(),
+            },
+            durability: Durability::Memory,
+            incarnation: Incarnation(1),
+            leader_epoch: *epoch,
+            ended: Vec::new(),
+            first: Offset(0),
+            watermarks: Watermarks {
+                end: Offset(0),
+                durable: Offset(0),
+                committed: Offset(0),
+            },
+            bytes,
+            failure: String::new(),
+        });
+        TopicDescription {
+            name: "events".into(),
+            topic: TopicId(1),
+            definition: Definition::default().to_json(),
+            partitions: partitions.collect(),
+        }
+    }
+
+    #[test]
+    fn a_description_that_is_behind_takes_no_partition_back_to_an_earlier_leader() {
+        let state = TopicState::new(described(&[3, 3], 10), Arc::new(NoPlugins)).unwrap();
+        let known = |state: &TopicState| {
+            let partitions = state.partitions().into_iter();
+            partitions
+                .map(|one| (one.leader_epoch, one.bytes))
+                .collect::<Vec<_>>()
+        };
+        // It is behind with the first partition alone.
+        assert!(state.update(described(&[2, 4], 20)));
+        assert_eq!(known(&state), [(3, 10), (4, 20)]);
+        assert_eq!(state.leadership(0).1, 3);
+        // Of the same leader the later one counts, and partitions are not taken away.
+        assert!(state.update(described(&[3], 30)));
+        assert_eq!(known(&state), [(3, 30), (4, 20)]);
+        assert!(state.update(described(&[3, 5, 1], 40)));
+        assert_eq!(known(&state), [(3, 40), (5, 40), (1, 40)]);
+        assert_eq!(state.partition_count(), 3);
     }
 }
