@@ -506,7 +506,7 @@ impl ProducerShared {
                 let reservation = extra.expect("a new batch has no space yet");
                 let promise = BatchPromise::new(
                     PartitionIndex(partition),
-                    self.topic.name.clone(),
+                    self.topic.clone(),
                     self.mailbox.clone(),
                     self.refusals.clone(),
                 );
@@ -614,7 +614,9 @@ impl ProducerShared {
         match bytes <= self.options.inline_bytes_max as usize {
             // It is copied again, into the batch.
             true => Bytes::from(pieces.concat()),
-            false => self.copies.copy(&self.mailbox, pieces),
+            false => self
+                .copies
+                .copy(&self.topic.liveness(&self.mailbox), pieces),
         }
     }
 
@@ -748,7 +750,7 @@ impl ProducerShared {
     pub fn promise_of_threads(&self, deferred: Option<Deferred>) -> Arc<BatchPromise> {
         BatchPromise::of_threads(
             deferred,
-            self.topic.name.clone(),
+            self.topic.clone(),
             self.mailbox.clone(),
             self.refusals.clone(),
         )

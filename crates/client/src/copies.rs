@@ -1,6 +1,6 @@
 //! Memory for copies of data that is pushed.
 
-use crate::mailbox::Mailbox;
+use crate::mailbox::Liveness;
 use bytes::Bytes;
 use memory::{Allocation, Pool, copies};
 use net::Transports;
@@ -35,11 +35,11 @@ impl CopyMemory {
     }
 
     /// One piece with the bytes of `pieces`, one behind the other, for what is
-    /// sent to the server of `mailbox`. The caller has reserved as much of its
+    /// sent to the server `node`. The caller has reserved as much of its
     /// budget.
-    pub fn copy(&self, mailbox: &Mailbox, pieces: &[&[u8]]) -> Bytes {
+    pub fn copy(&self, node: &Liveness, pieces: &[&[u8]]) -> Bytes {
         let bytes = pieces.iter().map(|piece| piece.len()).sum();
-        let address = mailbox.liveness.address();
+        let address = node.address();
         let mut copy = self
             .transports
             .try_allocate(&address, bytes)

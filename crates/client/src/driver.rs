@@ -274,7 +274,7 @@ impl Driver {
             Ok(session) => session,
             Err(error) => return Pending::failed(error),
         };
-        let features = session.mailbox.liveness.features();
+        let features = topic.liveness(&session.mailbox).features();
         let selections = Selections::of(wanted, features, |selections| {
             !split_read::is_too_long(selections, into.len())
         });

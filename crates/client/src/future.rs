@@ -6,6 +6,7 @@ use crate::error::ClientError;
 use crate::losses::is_drop;
 use crate::mailbox::Mailbox;
 use crate::refusals::Refusals;
+use crate::topic_state::TopicState;
 use memory::Deadline;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -79,7 +80,7 @@ pub(crate) struct BatchPromise {
     /// Where the batch goes; `None` where that is still to be chosen.
     partition: Option<PartitionIndex>,
     deferred: Option<Deferred>,
-    topic: Arc<str>,
+    topic: Arc<TopicState>,
     mailbox: Arc<Mailbox>,
     refusals: Arc<Refusals>,
 }
@@ -103,7 +104,7 @@ const WHOLE_BATCH: u32 = u32::MAX;
 impl BatchPromise {
     pub fn new(
         partition: PartitionIndex,
-        topic: Arc<str>,
+        topic: Arc<TopicState>,
         mailbox: Arc<Mailbox>,
         refusals: Arc<Refusals>,
     ) -> Arc<Self> {
@@ -114,7 +115,7 @@ impl BatchPromise {
     /// `deferred`, of all that they were given.
     pub fn of_threads(
         deferred: Option<Deferred>,
-        topic: Arc<str>,
+        topic: Arc<TopicState>,
         mailbox: Arc<Mailbox>,
         refusals: Arc<Refusals>,
     ) -> Arc<Self> {
@@ -124,7 +125,7 @@ impl BatchPromise {
     fn with(
         partition: Option<PartitionIndex>,
         deferred: Option<Deferred>,
-        topic: Arc<str>,
+        topic: Arc<TopicState>,
         mailbox: Arc<Mailbox>,
         refusals: Arc<Refusals>,
     ) -> Arc<Self> {
@@ -233,7 +234,8 @@ impl BatchPromise {
     }
 
     fn timeout_error(&self) -> ClientError {
-        let (topic, liveness) = (&self.topic, self.mailbox.liveness.describe_now());
+        let liveness = self.topic.liveness(&self.mailbox).describe_now();
+        let topic = &self.topic.name;
         ClientError::Timeout {
             what: match self.partition {
                 Some(partition) => format!(

@@ -20,6 +20,7 @@ use crate::replier::{
     CORRELATION_HEADER, REPLIER_HEADER, REPLY_HEADER, replies_definition, replies_of,
 };
 use crate::topic_handle::TopicHandle;
+use crate::topic_state::TopicState;
 use bytes::Bytes;
 use gather::{Answer, Slot};
 use std::borrow::Cow;
@@ -65,6 +66,8 @@ impl TopicHandle {
 
 struct Inner {
     replies: Consumer,
+    /// Of the requests.
+    topic: Arc<TopicState>,
     mailbox: Arc<Mailbox>,
     /// Guards who waits for which reply; held for a look-up.
     waiting: Mutex<Waiting>,
@@ -143,7 +146,7 @@ impl Requester {
                 opened.then(move |producer| {
                     // The reply says that the request was stored.
                     producer.set_quiet(true);
-                    let inner = Inner::new(replies, outer, first);
+                    let inner = Inner::new(replies, topic.state.clone(), outer, first);
                     let title = topic.name();
                     Ok(Self {
                         inner,
@@ -328,9 +331,15 @@ impl Drop for Requester {
 }
 
 impl Inner {
-    fn new(replies: Consumer, mailbox: Arc<Mailbox>, first: u64) -> Arc<Self> {
+    fn new(
+        replies: Consumer,
+        topic: Arc<TopicState>,
+        mailbox: Arc<Mailbox>,
+        first: u64,
+    ) -> Arc<Self> {
         let inner = Arc::new(Self {
             replies,
+            topic,
             mailbox,
             waiting: Mutex::new(Waiting {
                 last: first,
@@ -494,7 +503,7 @@ impl Inner {
                 request.promise.resolve(Ok(Reply::default()));
                 continue;
             }
-            let liveness = self.mailbox.liveness.describe_now();
+            let liveness = self.topic.liveness(&self.mailbox).describe_now();
             let (what, patience) = (&request.what, request.patience.as_secs_f64());
             let what = format!("{what} ({patience:.1} s); {liveness}");
             request.promise.resolve(Err(ClientError::Timeout { what }));

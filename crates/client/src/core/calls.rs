@@ -44,6 +44,8 @@ pub(super) struct Call {
     /// Why it was refused last, if that was for the credential: another one may come up to the
     /// deadline, however short.
     expired: Option<ErrorReply>,
+    /// What the last node said that did not have it.
+    not_here: Option<ErrorReply>,
     /// How often it was sent on to another node since it was refused for now.
     hops: u8,
 }
@@ -142,6 +144,7 @@ impl Calls {
             id: None,
             retry_at: None,
             expired: None,
+            not_here: None,
             hops: 0,
         };
         self.calls.insert(key, call);
@@ -361,8 +364,12 @@ impl Calls {
             return None;
         }
         let mut call = self.give_up(wire, key);
+        let liveness = wire.context.liveness.describe(wire.now());
         let why = match call.expired.take() {
-            None => wire.context.liveness.describe(wire.now()),
+            None => match call.not_here.take() {
+                None => liveness,
+                Some(error) => format!("{liveness}; it was refused last with: {error}"),
+            },
             Some(error) if is_of_steps(call.request.method) => {
                 format!("the server refuses for now: {error}")
             }
@@ -476,6 +483,9 @@ impl Call {
 
     /// Whether the node says that another one does it: then it waits to be taken there.
     fn goes_on(&mut self, wire: &mut Wire<'_>, key: u64, error: &ErrorReply) -> bool {
+        if error.code == ErrorCode::NotLeader {
+            self.not_here = Some(error.clone());
+        }
         if self.hops >= HOPS_MAX && !planted(Fault::EndlessHops) {
             self.hops = 0;
             return false;

@@ -250,9 +250,11 @@ impl Feed<Leases> {
     /// Adds what was held to the settlements that are to be sent.
     fn gather(&self, state: &mut State, lease: Lease, how: How<'_>) -> Arc<SettleBatch> {
         if state.gathered.back().is_none_or(|last| last.is_full(&how)) {
-            state
-                .gathered
-                .push_back(Gathered::new(&self.mailbox, self.key, &self.title));
+            state.gathered.push_back(Gathered::new(
+                &self.mailbox,
+                &self.topic,
+                (self.key, &self.title),
+            ));
         }
         state.unsent += (lease.end.0 - lease.first.0) as usize;
         state.has_settled = true;

@@ -7,6 +7,7 @@ use crate::callbacks::{Callback, call_back};
 use crate::completion::Completion;
 use crate::error::ClientError;
 use crate::mailbox::{Command, Mailbox};
+use crate::topic_state::TopicState;
 use memory::Deadline;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -99,10 +100,14 @@ pub(crate) struct Gathered {
 }
 
 impl Gathered {
-    pub fn new(mailbox: &Arc<Mailbox>, key: u64, queue: &Arc<str>) -> Self {
+    pub fn new(
+        mailbox: &Arc<Mailbox>,
+        topic: &Arc<TopicState>,
+        (key, queue): (u64, &Arc<str>),
+    ) -> Self {
         Self {
             settlements: Vec::new(),
-            batch: SettleBatch::of(Arc::downgrade(mailbox), key, queue),
+            batch: SettleBatch::of(Arc::downgrade(mailbox), Some(topic.clone()), (key, queue)),
             is_quiet: true,
             worked_us: 0,
             bytes: 0,
@@ -143,6 +148,8 @@ impl Gathered {
 pub(crate) struct SettleBatch {
     completion: Completion<State>,
     mailbox: Weak<Mailbox>,
+    /// Where it is sent to; nothing for one that is never sent.
+    topic: Option<Arc<TopicState>>,
     /// The consumer's, to the core.
     key: u64,
     /// The core has it, or was asked to send it. Nothing is ordered by it.
@@ -164,10 +171,15 @@ impl State {
 }
 
 impl SettleBatch {
-    fn of(mailbox: Weak<Mailbox>, key: u64, queue: &Arc<str>) -> Arc<Self> {
+    fn of(
+        mailbox: Weak<Mailbox>,
+        topic: Option<Arc<TopicState>>,
+        (key, queue): (u64, &Arc<str>),
+    ) -> Arc<Self> {
         Arc::new(Self {
             completion: Completion::new(State::default()),
             mailbox,
+            topic,
             key,
             is_sent: AtomicBool::new(false),
             queue: queue.clone(),
@@ -236,7 +248,7 @@ impl SettleFuture {
     }
 
     fn failed(error: ClientError, id: EventId, lease: LeaseId, queue: &Arc<str>) -> Self {
-        let batch = SettleBatch::of(Weak::new(), 0, queue);
+        let batch = SettleBatch::of(Weak::new(), None, (0, queue));
         batch.resolve(Err(error));
         Self::new(batch, id, lease)
     }
@@ -293,7 +305,8 @@ impl SettleFuture {
 
     fn timeout(&self) -> ClientError {
         let mailbox = self.batch.mailbox.upgrade();
-        let liveness = mailbox.map(|mailbox| mailbox.liveness.describe_now());
+        let node = mailbox.zip(self.batch.topic.as_ref());
+        let liveness = node.map(|(mailbox, topic)| topic.liveness(&mailbox).describe_now());
         ClientError::Timeout {
             what: format!(
                 "the settlement of event {} by {}; {}",
