@@ -58,9 +58,11 @@ impl Topics {
     /// A topic is at this node from now on.
     pub fn adopt(&mut self, wire: &mut Wire<'_>, topic: TopicId, Watched(states): Watched) {
         if !states.is_empty() {
+            if wire.is_up() {
+                describe(wire, topic, &states);
+            }
             self.states.entry(topic).or_default().extend(states);
             self.watch(wire);
-            self.ask(wire);
         }
     }
 
@@ -117,23 +119,7 @@ impl Topics {
         self.asked_at = wire.now();
         let mut asked = false;
         for (topic, states) in &self.states {
-            let Some(state) = states.iter().find_map(Weak::upgrade) else {
-                continue;
-            };
-            let name = TopicName {
-                name: state.name.to_string(),
-            };
-            let request = Request {
-                method: Method::DescribeTopic,
-                topic: TopicId(0),
-                leader_epoch: 0,
-                remaining: retry::REQUEST_TIMEOUT,
-                body: &name.to_bytes(),
-                payload: Vec::new(),
-                is_quiet: false,
-            };
-            wire.request(Route::Topic { topic: *topic }, request);
-            asked = true;
+            asked |= describe(wire, *topic, states);
         }
         asked
     }
@@ -165,4 +151,25 @@ impl Topics {
         }
         grew
     }
+}
+
+/// Asks how a topic is now, if something uses it. False if nothing does.
+fn describe(wire: &mut Wire<'_>, topic: TopicId, states: &[Weak<TopicState>]) -> bool {
+    let Some(state) = states.iter().find_map(Weak::upgrade) else {
+        return false;
+    };
+    let name = TopicName {
+        name: state.name.to_string(),
+    };
+    let request = Request {
+        method: Method::DescribeTopic,
+        topic: TopicId(0),
+        leader_epoch: 0,
+        remaining: retry::REQUEST_TIMEOUT,
+        body: &name.to_bytes(),
+        payload: Vec::new(),
+        is_quiet: false,
+    };
+    wire.request(Route::Topic { topic }, request);
+    true
 }
