@@ -269,8 +269,10 @@ impl Liveness {
     pub fn describe(&self, now: Duration) -> String {
         let state = self.lock();
         let heard = self.heard_ns.load(Ordering::Relaxed);
+        let lost = state.lost.as_ref();
+        let lost = lost.map_or_else(String::new, |error| format!(": {error}"));
         if heard == 0 || state.address.is_empty() {
-            return "no server has answered yet".to_owned();
+            return format!("no server has answered yet{lost}");
         }
         let silence = now.saturating_sub(Duration::from_nanos(heard));
         let standing = if state.connected {
@@ -286,7 +288,7 @@ impl Liveness {
             }
         };
         format!(
-            "{standing} to {}, last sign of life {:.1} s ago{stripes}",
+            "{standing} to {}, last sign of life {:.1} s ago{stripes}{lost}",
             state.address,
             silence.as_secs_f64()
         )

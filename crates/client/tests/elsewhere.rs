@@ -6,6 +6,7 @@ use crate::world::{World, options};
 
 use bytes::Bytes;
 use client::*;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::message::Method;
 use wire::{ErrorCode, ErrorReply};
@@ -349,5 +350,236 @@ fn closing_ends_what_waits_at_all_servers() {
     world.settle();
     assert!(world.ended);
     assert!(matches!(world.wait(call), Err(ClientError::Closed)));
-    assert!(!world.others[0].has_connections() || !world.others[0].turn(None));
+    world.run_until(SECOND, |_| false);
+    assert!(!world.others[0].has_connections());
+}
+
+/// What the program asks for in one go is asked for, though the last of it is that the client ends.
+#[test]
+fn what_was_asked_for_before_the_end_is_sent_before_it() {
+    let (mut world, topic) = topic_of_another(1);
+    fill(&mut world, &topic, 0..1, 1, 0);
+    let counters = world.driver.counters();
+    let sent = || counters.frames_sent.load(Ordering::Relaxed);
+    let before = sent();
+    let here = world.driver.begin_describe_topic("here");
+    let there = topic.begin_describe_consumers("reader");
+    let _ = world.driver.close(Duration::ZERO);
+    let late = world.driver.begin_describe_topic("late");
+    world.settle();
+    assert!(world.ended);
+    assert_eq!(sent() - before, 2, "one to each server");
+    assert!(matches!(world.wait(here), Err(ClientError::Closed)));
+    assert!(matches!(world.wait(there), Err(ClientError::Closed)));
+    assert!(matches!(world.wait(late), Err(ClientError::Closed)));
+}
+
+#[test]
+fn several_producers_that_are_opened_at_once_are_all_where_their_topic_is() {
+    let (mut world, topic) = topic_of_another(1);
+    fill(&mut world, &topic, 0..1, 1, 0);
+    let opened: Vec<_> = (0..3)
+        .map(|_| topic.begin_producer(ProducerOptions::default()))
+        .collect();
+    let producers: Vec<_> = opened
+        .into_iter()
+        .map(|opened| world.wait(opened).unwrap())
+        .collect();
+    for (index, producer) in producers.iter().enumerate() {
+        let text = (index + 1).to_string();
+        producer.push_metadata(text.as_bytes()).unwrap();
+        let flush = producer.flush_future();
+        world.run_until(MINUTE, |_| flush.try_get().is_some());
+        flush.try_get().expect("it was sent").unwrap();
+    }
+    assert_eq!(numbers(&mut world.others[0]), [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_server_that_lets_nobody_in_is_named_with_the_reason() {
+    let mut world = World::new();
+    let other = world.another("second");
+    let topic = world.topic(1);
+    let consumer = open(&mut world, &topic, ConsumerOptions::default());
+    world.others[other].token = Some(Bytes::from_static(b"another one's"));
+    world.move_away("events", other, "second");
+    let error = pull(&mut world, &consumer).unwrap_err().to_string();
+    assert!(error.contains("not this one (at sim://second)"), "{error}");
+    let producer = topic.begin_producer(ProducerOptions::default());
+    let error = world.wait(producer).unwrap_err().to_string();
+    assert!(error.contains("not this one (at sim://second)"), "{error}");
+    // It is tried on.
+    world.others[other].token = None;
+    world.run_until(MINUTE, |_| false);
+    fill(&mut world, &topic, 0..1, 1, 0);
+    assert_eq!(pull_all(&mut world, &consumer, 1), [0]);
+    // Once it has let the client in, that it is lost is no reason to give up.
+    world.others[other].is_silent = true;
+    world.others[other].cut();
+    assert!(pull(&mut world, &consumer).unwrap().is_none());
+}
+
+/// Of a topic that moves, the others at its new place are not asked about.
+#[test]
+fn a_topic_that_moves_is_looked_up_and_no_other_one() {
+    let mut world = World::new();
+    let other = world.another("second");
+    let definition = Definition::default();
+    let mut open_topics = Vec::new();
+    for name in ["a", "b", "c", "events"] {
+        let storage = PartitionStorage {
+            kind: "memory".into(),
+            config: String::new(),
+        };
+        let made = world
+            .driver
+            .begin_create_topic(name, &definition, &[storage]);
+        let topic = world.wait(made).unwrap();
+        let producer = topic.begin_producer(ProducerOptions::default());
+        open_topics.push((world.wait(producer).unwrap(), topic));
+    }
+    let mut asked = 0;
+    for (name, (producer, _)) in ["a", "b", "c", "events"].iter().zip(&open_topics) {
+        world.move_away(name, other, "second");
+        asked = world.others[other].requests(Method::DescribeTopic);
+        producer.push_metadata(b"0").unwrap();
+        let flush = producer.flush_future();
+        assert!(world.run_until(SECOND, |_| flush.try_get().is_some()));
+        flush.try_get().unwrap().unwrap();
+    }
+    assert_eq!(
+        world.others[other].requests(Method::DescribeTopic),
+        asked + 1
+    );
+}
+
+/// A topic goes away and comes back while what was asked before is not answered: the answer is of before.
+#[test]
+fn what_is_answered_late_is_no_answer_to_what_was_asked_since() {
+    let mut world = World::new();
+    let other = world.another("second");
+    let topic = world.topic(1);
+    // What it reads ends when the topic moves: by that the client hears of it.
+    let _consumer = open(&mut world, &topic, ConsumerOptions::default());
+    world.server.is_late = true;
+    let before = ErrorReply::fatal(ErrorCode::NotAuthorized, "it was so");
+    world.server.refuse(Method::OpenProducer, before);
+    let producer = topic.begin_producer(ProducerOptions::default());
+    world.settle();
+    world.move_away("events", other, "second");
+    world.others[other].move_topic("events", &mut world.server, "sim://server");
+    world.run_until(SECOND, |_| false);
+    assert_eq!(world.core.node_count(), 2, "it was there");
+    world.server.is_late = false;
+    let producer = world.wait(producer).unwrap();
+    assert_eq!(world.server.requests(Method::OpenProducer), 2);
+    drop(producer);
+}
+
+#[test]
+fn a_call_that_was_sent_on_and_not_answered_says_what_it_was_refused_with() {
+    let mut world = World::new();
+    let other = world.another("second");
+    let topic = world.topic(1);
+    world.move_away("events", other, "second");
+    drop(topic);
+    world.others[other].is_silent = true;
+    let opened = world.driver.begin_open_topic("events");
+    let error = world.wait(opened).unwrap_err();
+    assert!(matches!(error, ClientError::Timeout { .. }), "{error}");
+    assert!(
+        error.to_string().contains("another server has it"),
+        "{error}"
+    );
+}
+
+/// A topic of the second server's, which dies and whose topic a third one takes over.
+fn taken_over() -> (World, TopicHandle, Producer, Consumer) {
+    let mut world = World::new();
+    let second = world.another("second");
+    world.another("third");
+    let topic = world.topic(1);
+    let consumer = open(&mut world, &topic, ConsumerOptions::default());
+    let producer = topic.begin_producer(ProducerOptions {
+        ack_timeout: 10 * MINUTE,
+        ..ProducerOptions::default()
+    });
+    let producer = world.wait(producer).unwrap();
+    world.move_away("events", second, "second");
+    for number in 0..3 {
+        let flush = push(&mut world, &producer, number);
+        assert!(world.run_until(MINUTE, |_| flush.try_get().is_some()));
+        flush.try_get().unwrap().unwrap();
+    }
+    assert_eq!(pull_all(&mut world, &consumer, 3), [0, 1, 2]);
+    world.others[second].is_silent = true;
+    world.others[second].cut();
+    (world, topic, producer, consumer)
+}
+
+fn push(world: &mut World, producer: &Producer, number: usize) -> FlushFuture {
+    producer
+        .push_metadata(number.to_string().as_bytes())
+        .unwrap();
+    world.settle();
+    producer.flush_future()
+}
+
+#[test]
+fn a_topic_of_a_server_that_died_is_found_where_it_is_now() {
+    let (mut world, topic, producer, consumer) = taken_over();
+    let flush = push(&mut world, &producer, 3);
+    let refreshed = topic.begin_refresh();
+    let opened = world.driver.begin_open_topic("events");
+    // The calls are led to the server that has died.
+    world.run_until(SECOND, |_| false);
+    let (second, third) = world.others.split_at_mut(1);
+    second[0].move_topic("events", &mut third[0], "sim://third");
+    let hint = third[0].hint("sim://third");
+    world
+        .server
+        .elsewhere
+        .insert("events".into(), (topic.id(), hint));
+    assert!(world.run_until(MINUTE, |_| flush.try_get().is_some()));
+    flush.try_get().unwrap().unwrap();
+    world.wait(refreshed).unwrap();
+    world.wait(opened).unwrap();
+    assert_eq!(numbers(&mut world.others[1]), [0, 1, 2, 3]);
+    assert_eq!(pull_all(&mut world, &consumer, 1), [3]);
+    let asked = world.server.requests(Method::OpenProducer);
+    world.run_until(5 * MINUTE, |_| false);
+    assert_eq!(world.server.requests(Method::OpenProducer), asked, "once");
+}
+
+/// As long as the first server knows of no other place, what is there waits, and the first one is left in peace.
+#[test]
+fn a_server_that_died_and_comes_back_is_asked_about_now_and_then() {
+    let (mut world, _topic, producer, consumer) = taken_over();
+    let asked = world.server.requests(Method::OpenProducer);
+    let flush = push(&mut world, &producer, 3);
+    world.run_until(5 * MINUTE, |_| false);
+    let asked = world.server.requests(Method::OpenProducer) - asked;
+    // Once in the connect timeout, of ten seconds.
+    assert!((1..=30).contains(&asked), "{asked} times");
+    world.others[0].is_silent = false;
+    assert!(world.run_until(MINUTE, |_| flush.try_get().is_some()));
+    flush.try_get().unwrap().unwrap();
+    assert_eq!(numbers(&mut world.others[0]), [0, 1, 2, 3]);
+    assert_eq!(pull_all(&mut world, &consumer, 1), [3]);
+}
+
+/// While the first server is away as well, nothing is looked for: the one that comes back is the one that goes on.
+#[test]
+fn a_server_that_comes_back_before_the_first_one_goes_on_with_its_topics() {
+    let (mut world, _topic, producer, consumer) = taken_over();
+    world.server.is_silent = true;
+    world.server.cut();
+    world.settle();
+    let flush = push(&mut world, &producer, 3);
+    world.run_until(2 * MINUTE, |_| false);
+    world.others[0].is_silent = false;
+    assert!(world.run_until(MINUTE, |_| flush.try_get().is_some()));
+    flush.try_get().unwrap().unwrap();
+    assert_eq!(numbers(&mut world.others[0]), [0, 1, 2, 3]);
+    assert_eq!(pull_all(&mut world, &consumer, 1), [3]);
 }

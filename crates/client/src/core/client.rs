@@ -53,7 +53,7 @@ impl Links for Option<&mut dyn Link> {
 const MOVES_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How many nodes a client has to do with at most: no answer makes it connect without end.
-const NODES_MAX: usize = 4096;
+const NODES_MAX: usize = 1024;
 
 /// How often a topic has moved since then.
 struct Moves {
@@ -123,13 +123,15 @@ impl ClientCore {
         self.go_on(links);
         let mut commands = std::mem::take(&mut self.commands);
         self.mailbox.take(&mut commands);
+        // What was asked for before the end is begun before it; the rest is refused once the mailbox has ended.
+        let close = commands
+            .iter()
+            .position(|command| matches!(command, Command::Close));
+        let late = close.map(|at| commands.split_off(at));
         for command in commands.drain(..) {
-            self.ask(command, links);
+            self.ask(command);
         }
         self.commands = commands;
-        if self.ended {
-            return;
-        }
         self.run(node, links);
         for other in (0..self.nodes.len()).filter(|other| *other != node.0) {
             if !self.asked[other].is_empty() || self.nodes[other].is_due(now) {
@@ -137,6 +139,13 @@ impl ClientCore {
                 self.nodes[other.0].take(now, Input::Wake, links.link(other));
                 self.run(other, links);
             }
+        }
+        if let Some(late) = late {
+            self.end(&ClientError::Closed, links);
+            for command in late {
+                self.mailbox.send(command);
+            }
+            return;
         }
         // Of the others nothing depends but what is there.
         if let Some(error) = self.nodes[FIRST_NODE.0].hopeless() {
@@ -146,6 +155,26 @@ impl ClientCore {
 
     fn run(&mut self, node: NodeIndex, links: &mut dyn Links) {
         self.nodes[node.0].run(&mut self.asked[node.0], links.link(node));
+        if node != FIRST_NODE {
+            if self.nodes[FIRST_NODE.0].is_up() && self.nodes[node.0].asks_first() {
+                self.ask_first(node, links);
+            }
+            self.nodes[node.0].give_up_if_hopeless();
+        }
+    }
+
+    /// A node is away: the first one may know of another that has its topics by now. It names the same one as long as
+    /// it does not, and they wait there as before.
+    fn ask_first(&mut self, from: NodeIndex, links: &mut dyn Links) {
+        let topics = self.topics.iter().filter(|(_, at)| **at == from);
+        let topics: Vec<TopicId> = topics.map(|(topic, _)| *topic).collect();
+        for topic in topics {
+            if self.may_move(topic) {
+                self.move_topic(topic, from, FIRST_NODE, links);
+            }
+        }
+        let calls = self.nodes[from.0].leave_calls(links.link(from));
+        self.nodes[FIRST_NODE.0].adopt_calls(calls, self.now, links.link(FIRST_NODE));
     }
 
     /// Says what time it is to what uses the API, in a simulation: there is
@@ -253,18 +282,17 @@ impl ClientCore {
     }
 
     /// Hands a command to the node that it is for.
-    fn ask(&mut self, command: Command, links: &mut dyn Links) {
-        if self.ended {
-            return self.mailbox.send(command);
-        }
+    fn ask(&mut self, command: Command) {
         let node = match &command {
             Command::Call(call) => self.place_of_topic(call.topic),
             Command::Open { opening, .. } => {
                 let (topic, key) = Opening::place_of(opening.as_ref());
                 let node = self.place_of_topic(topic);
                 if node != FIRST_NODE {
-                    let nodes = &self.nodes;
-                    self.keys.retain(|key, node| nodes[node.0].has(*key));
+                    // One that was asked for a moment ago is begun when its node is called.
+                    let (nodes, asked) = (&self.nodes, &self.asked);
+                    self.keys
+                        .retain(|key, node| !asked[node.0].is_empty() || nodes[node.0].has(*key));
                     self.keys.insert(key, node);
                 }
                 node
@@ -300,7 +328,7 @@ impl ClientCore {
                 }
                 FIRST_NODE
             }
-            Command::Close => return self.end(&ClientError::Closed, links),
+            Command::Close => unreachable!("nothing is asked of a node behind it"),
         };
         self.asked[node.0].push(command);
     }
@@ -316,29 +344,30 @@ impl ClientCore {
                 }
             }
             for Elsewhere { what, hint } in self.nodes[at].take_elsewhere() {
-                let Some(to) = self.node_of(from, hint).filter(|to| *to != from) else {
-                    continue;
-                };
                 match what {
                     What::Call(key) => {
+                        let Some(to) = self.node_of(from, hint) else {
+                            continue;
+                        };
                         let call = self.nodes[at].leave_call(key, links.link(from));
                         self.nodes[to.0].adopt_calls(call, self.now, links.link(to));
                     }
-                    What::Topic(topic) => self.topic_is_at(topic, from, to, links),
+                    What::Topic(topic) => self.topic_is_at(topic, from, hint, links),
                 }
             }
         }
     }
 
-    /// The node of a hint that came from another one.
+    /// The node that a hint of `from` names, if that is another one.
     fn node_of(&mut self, from: NodeIndex, hint: Hint) -> Option<NodeIndex> {
         let mut known = self.nodes.iter_mut().enumerate();
         let known = known.find(|(_, node)| node.directory() == Some(hint.directory));
         if let Some((at, node)) = known {
-            if NodeIndex(at) != FIRST_NODE {
+            let at = NodeIndex(at);
+            if at != FIRST_NODE && at != from {
                 node.is_at(hint.address);
             }
-            return Some(NodeIndex(at));
+            return Some(at).filter(|at| *at != from);
         }
         if self.nodes.len() >= NODES_MAX {
             return None;
@@ -352,19 +381,16 @@ impl ClientCore {
         Some(NodeIndex(self.nodes.len() - 1))
     }
 
-    /// A node refuses what is about a topic, for another one has it.
-    fn topic_is_at(
-        &mut self,
-        topic: TopicId,
-        from: NodeIndex,
-        to: NodeIndex,
-        links: &mut dyn Links,
-    ) {
+    /// A node refuses what is about a topic, for the one that the hint names has it.
+    fn topic_is_at(&mut self, topic: TopicId, from: NodeIndex, hint: Hint, links: &mut dyn Links) {
         let place = self.place_of_topic(topic);
         if place != from {
             // It has moved since that was asked for: what says so is behind, and what is left there goes after it.
             self.move_topic(topic, from, place, links);
-        } else if self.may_move(topic) {
+        // First, so that a topic that nodes send to and fro makes no nodes.
+        } else if self.may_move(topic)
+            && let Some(to) = self.node_of(from, hint)
+        {
             self.move_topic(topic, from, to, links);
         }
     }
@@ -401,5 +427,53 @@ impl ClientCore {
         });
         moves.count = moves.count.saturating_add(1);
         moves.count <= HOPS_MAX || planted(Fault::EndlessHops)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use wire::DirectoryId;
+
+    /// A client that has dialled its first node.
+    fn client() -> ClientCore {
+        let options = DriverOptions::default();
+        let mailbox = Mailbox::new(Clock::simulated());
+        let connected = Promise::new(&mailbox);
+        let copies = CopyMemory::new(&options.transports);
+        let endpoint = Endpoint::address("sim://first");
+        let mut core =
+            ClientCore::new(endpoint, &options, SessionId(7), mailbox, copies, connected);
+        core.handle(Duration::ZERO, FIRST_NODE, Input::Wake, &mut None);
+        core
+    }
+
+    fn hint(of: u128) -> Hint {
+        Hint {
+            address: format!("sim://{of}"),
+            directory: DirectoryId(of),
+        }
+    }
+
+    #[test]
+    fn a_topic_that_nodes_send_to_and_fro_makes_no_more_nodes_than_it_may_move() {
+        let mut core = client();
+        let topic = TopicId(5);
+        for of in 1..20 {
+            let place = core.place_of_topic(topic);
+            core.topic_is_at(topic, place, hint(of), &mut None);
+            core.handle(Duration::ZERO, FIRST_NODE, Input::Wake, &mut None);
+        }
+        assert_eq!(core.node_count(), 1 + usize::from(HOPS_MAX));
+    }
+
+    #[test]
+    fn a_node_that_names_itself_is_no_other_node() {
+        let mut core = client();
+        let another = core.node_of(FIRST_NODE, hint(1));
+        assert_eq!(another, Some(NodeIndex(1)));
+        assert_eq!(core.node_of(FIRST_NODE, hint(1)), another);
+        assert_eq!(core.node_of(NodeIndex(1), hint(1)), None);
     }
 }

@@ -51,13 +51,21 @@ enum Phase {
     Up { address: String },
 }
 
-pub(super) struct Connection {
-    endpoint: Endpoint,
+/// What a client's connections to all its servers have in common.
+#[derive(Clone)]
+struct Settings {
     client_name: String,
     namespace: String,
     connect_timeout: Duration,
     reconnect_timeout: Option<Duration>,
     session: SessionId,
+    /// How many connections a session is to have at most, and whether all are opened at once.
+    stripes_wanted: (u8, bool),
+}
+
+pub(super) struct Connection {
+    endpoint: Endpoint,
+    settings: Settings,
     phase: Phase,
     attempt: u64,
     /// Addresses of this round that were not tried yet.
@@ -78,8 +86,6 @@ pub(super) struct Connection {
     token_refused_since: Option<Duration>,
     /// Why the last attempt failed.
     failure: Option<ClientError>,
-    /// How many connections a session is to have at most, and whether all are opened at once.
-    stripes_wanted: (u8, bool),
     /// Where the present link was opened, and with which certificate.
     dialled: (String, Option<Bytes>),
     /// The further connections of the present session.
@@ -104,41 +110,64 @@ fn is_tls(address: &str) -> bool {
     address.starts_with("tls://")
 }
 
+/// Whether both addresses are of one transport. What was presented at one of them is as safe on the way to the other.
+fn is_alike(address: &str, other: &str) -> bool {
+    match (address.split_once("://"), other.split_once("://")) {
+        (Some((scheme, _)), Some((other, _))) => scheme == other,
+        _ => false,
+    }
+}
+
 impl Connection {
     pub fn new(endpoint: Endpoint, options: &DriverOptions, session: SessionId) -> Self {
+        let settings = Settings {
+            client_name: options.client_name.clone(),
+            namespace: options.namespace.clone(),
+            connect_timeout: options.connect_within(),
+            reconnect_timeout: options.reconnect_timeout,
+            session,
+            stripes_wanted: (options.stripes, options.stripes_at_once),
+        };
+        let has_token =
+            matches!(&endpoint, Endpoint::Address { token: Some(token), .. } if !token.is_empty());
+        let credential = options.credential.clone().filter(|_| !has_token);
+        let credential = credential.map(Credential::new);
+        Self::unconnected(endpoint, settings, credential, session.0 as u64 | 1)
+    }
+
+    /// One that has tried nothing yet.
+    fn unconnected(
+        endpoint: Endpoint,
+        settings: Settings,
+        credential: Option<Credential>,
+        chance: u64,
+    ) -> Self {
         let (token, directory) = match &endpoint {
             Endpoint::GroupFile(_) => (Bytes::new(), None),
             Endpoint::Address {
                 token, directory, ..
             } => (token.clone().unwrap_or_default(), *directory),
         };
-        let credential = options.credential.clone();
-        let credential = credential.filter(|_| token.is_empty());
         Self {
             endpoint,
-            client_name: options.client_name.clone(),
-            namespace: options.namespace.clone(),
-            connect_timeout: options.connect_within(),
-            reconnect_timeout: options.reconnect_timeout,
-            session,
+            settings,
             phase: Phase::Waiting(Duration::ZERO),
             attempt: 0,
             candidates: VecDeque::new(),
             token,
             certificates: Vec::new(),
-            credential: credential.map(Credential::new),
+            credential,
             directory,
             failures: 0,
             down_since: Duration::ZERO,
             foreign_since: None,
             token_refused_since: None,
             failure: None,
-            stripes_wanted: (options.stripes, options.stripes_at_once),
             dialled: (String::new(), None),
             stripes: None,
             is_final: false,
             was_up: false,
-            chance: session.0 as u64 | 1,
+            chance,
         }
     }
 
@@ -147,10 +176,11 @@ impl Connection {
         self.directory
     }
 
-    /// The server is said to be at this address, if one is said: where the next round looks for it.
+    /// The server is said to be at this address: where the next round looks for it. An address of another transport is
+    /// not taken over: what is presented at a `tls://` one would be overheard at a `tcp://` one.
     pub fn is_at(&mut self, said: String) {
         if let Endpoint::Address { address, .. } = &mut self.endpoint
-            && !said.is_empty()
+            && is_alike(&said, address)
         {
             *address = trusted_as(said, address);
         }
@@ -158,55 +188,28 @@ impl Connection {
 
     /// Whether what is presented to this server may be presented to that one: the way there is as this one.
     pub fn leads_to(&self, hint: &Hint) -> bool {
-        let scheme = |address: &str| {
-            address
-                .split_once("://")
-                .map(|(scheme, _)| scheme.to_owned())
-        };
-        scheme(&self.dialled.0) == scheme(&hint.address) || planted(Fault::AnyHint)
+        is_alike(&hint.address, &self.dialled.0) || planted(Fault::AnyHint)
     }
 
-    /// A connection to another server, of which this one says where it is: with what is presented to this one.
+    /// A connection to another server, of which this one says where it is: with what is presented to this one. The
+    /// certificates that a group file names are in the address that was dialled.
     pub fn branch(&self, hint: &Hint) -> Self {
         let (dialled, _) = &self.dialled;
-        let address = trusted_as(hint.address.clone(), dialled);
-        Self {
-            endpoint: Endpoint::Address {
-                address,
-                token: Some(self.token.clone()).filter(|token| !token.is_empty()),
-                directory: Some(hint.directory),
-            },
-            client_name: self.client_name.clone(),
-            namespace: self.namespace.clone(),
-            connect_timeout: self.connect_timeout,
-            reconnect_timeout: self.reconnect_timeout,
-            session: self.session,
-            phase: Phase::Waiting(Duration::ZERO),
-            attempt: 0,
-            candidates: VecDeque::new(),
-            token: self.token.clone(),
-            certificates: self.certificates.clone(),
-            credential: self.credential.as_ref().map(Credential::anew),
+        let endpoint = Endpoint::Address {
+            address: trusted_as(hint.address.clone(), dialled),
+            token: Some(self.token.clone()).filter(|token| !token.is_empty()),
             directory: Some(hint.directory),
-            failures: 0,
-            down_since: Duration::ZERO,
-            foreign_since: None,
-            token_refused_since: None,
-            failure: None,
-            stripes_wanted: self.stripes_wanted,
-            dialled: (String::new(), None),
-            stripes: None,
-            is_final: false,
-            was_up: false,
-            chance: self.chance.rotate_left(7) | 1,
-        }
+        };
+        let credential = self.credential.as_ref().map(Credential::anew);
+        let chance = self.chance.rotate_left(7) | 1;
+        Self::unconnected(endpoint, self.settings.clone(), credential, chance)
     }
 
     /// Begins the first round; `now` is when the connect timeout counts from.
     pub fn start(&mut self, context: &mut Context, outputs: &mut VecDeque<Output>) {
         self.down_since = context.now;
         context.arm(
-            context.now.saturating_add(self.connect_timeout),
+            context.now.saturating_add(self.settings.connect_timeout),
             Timer::Connection,
         );
         self.begin_round(context, outputs);
@@ -396,7 +399,7 @@ impl Connection {
             return;
         };
         self.attempt += 1;
-        let deadline = context.now + ATTEMPT_TIMEOUT.min(self.connect_timeout);
+        let deadline = context.now + ATTEMPT_TIMEOUT.min(self.settings.connect_timeout);
         context.arm(deadline, Timer::Connection);
         self.phase = Phase::Connecting {
             address: address.clone(),
@@ -460,14 +463,14 @@ impl Connection {
                 0 => FEATURES & !FEATURE_STRIPES,
                 _ => FEATURES,
             },
-            namespace: self.namespace.clone(),
+            namespace: self.settings.namespace.clone(),
             mechanism: mechanism.to_owned(),
             proof,
-            session: self.session,
+            session: self.settings.session,
             role: Role::Control,
             directory: self.directory.unwrap_or_default(),
             trace: 0,
-            client_name: self.client_name.clone(),
+            client_name: self.settings.client_name.clone(),
             stripes: Appended(stripes),
         };
         let deadline = match hello.mechanism == ISSUED {
@@ -548,6 +551,7 @@ impl Connection {
         self.foreign_since = None;
         self.token_refused_since = None;
         self.failure = None;
+        self.is_final = false;
         self.failures = 0;
         self.candidates.clear();
         let liveness = &context.liveness;
@@ -563,7 +567,7 @@ impl Connection {
 
     /// How many connections are asked for on the present link; 0 is this one alone.
     fn stripes_asked(&self) -> u8 {
-        let (most, _) = self.stripes_wanted;
+        let (most, _) = self.settings.stripes_wanted;
         let (address, _) = &self.dialled;
         match has_stripes(address) {
             true if most >= 2 => most.min(STRIPES_MAX),
@@ -578,7 +582,7 @@ impl Connection {
         welcome: &Welcome,
         outputs: &mut VecDeque<Output>,
     ) {
-        let (most, at_once) = self.stripes_wanted;
+        let (most, at_once) = self.settings.stripes_wanted;
         let most = most.min(welcome.stripes.0);
         self.stripes = None;
         if welcome.features & FEATURE_STRIPES == 0 || most < 2 {
@@ -595,11 +599,11 @@ impl Connection {
             namespace: String::new(),
             mechanism: STRIPE.to_owned(),
             proof: welcome.stripe_key.0.0.clone(),
-            session: self.session,
+            session: self.settings.session,
             role: Role::BulkStripe,
             directory: welcome.directory,
             trace: 0,
-            client_name: self.client_name.clone(),
+            client_name: self.settings.client_name.clone(),
             stripes: Appended(0),
         };
         let (address, certificate) = self.dialled.clone();
@@ -711,10 +715,10 @@ impl Connection {
                 self.unreachable(address, reason);
                 self.down_since = context.now;
                 context.arm(
-                    context.now.saturating_add(self.connect_timeout),
+                    context.now.saturating_add(self.settings.connect_timeout),
                     Timer::Connection,
                 );
-                if let Some(timeout) = self.reconnect_timeout {
+                if let Some(timeout) = self.settings.reconnect_timeout {
                     context.arm(context.now.saturating_add(timeout), Timer::Connection);
                 }
                 self.begin_round(context, outputs);
@@ -737,7 +741,7 @@ impl Connection {
     ) -> Option<String> {
         let now = context.now;
         let is_up = matches!(self.phase, Phase::Up { .. });
-        let patience = self.reconnect_timeout.unwrap_or(Duration::MAX);
+        let patience = self.settings.reconnect_timeout.unwrap_or(Duration::MAX);
         if self.was_up && !is_up && now >= self.down_since.saturating_add(patience) {
             let error = self.last_failure();
             context.liveness.lose(error);
@@ -790,7 +794,8 @@ impl Connection {
         {
             return None;
         }
-        let passed = |since: Duration| context.now >= since.saturating_add(self.connect_timeout);
+        let passed =
+            |since: Duration| context.now >= since.saturating_add(self.settings.connect_timeout);
         let is_refused = self
             .token_refused_since
             .is_some_and(|since| context.now >= since + TOKEN_GRACE);
@@ -799,5 +804,97 @@ impl Connection {
             || (!self.was_up && passed(self.down_since))
             || self.foreign_since.is_some_and(passed);
         hopeless.then(|| self.last_failure())
+    }
+
+    /// For how long what is at this server waits for it, before it is looked for elsewhere.
+    pub fn patience(&self) -> Duration {
+        let settings = &self.settings;
+        let reconnect = settings.reconnect_timeout.unwrap_or(Duration::MAX);
+        settings.connect_timeout.min(reconnect)
+    }
+
+    /// Whether the server was reached once and has been away for that long, or nothing will come of it any more.
+    pub fn is_away(&self, context: &Context) -> bool {
+        let is_up = matches!(self.phase, Phase::Up { .. });
+        let is_late = context.now >= self.down_since.saturating_add(self.patience());
+        !is_up && (self.was_up && is_late || self.hopeless(context).is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::mailbox::Mailbox;
+    use wire::ServerInstance;
+
+    /// A connection that was let in by a group file's server, which is known by one certificate at `tls://first:1`.
+    fn by_group_file() -> (Connection, Context) {
+        let mailbox = Mailbox::new(Clock::simulated());
+        let liveness = mailbox.liveness.clone();
+        let mut context = Context::new(mailbox, liveness);
+        let endpoint = Endpoint::GroupFile("group".into());
+        let mut connection = Connection::new(endpoint, &DriverOptions::default(), SessionId(7));
+        connection.start(&mut context, &mut VecDeque::new());
+        let file = GroupFile {
+            directory: DirectoryId(0xd1),
+            instance: ServerInstance(1),
+            host: String::new(),
+            boot_id: String::new(),
+            endpoints: Vec::new(),
+            token: Bytes::from_static(b"token"),
+            certificates: vec![Fingerprint([0xab; 32])],
+        };
+        let result = Ok((file, vec!["tls://first:1".to_owned()]));
+        connection.group_file(&mut context, result, &mut VecDeque::new());
+        (connection, context)
+    }
+
+    fn hint(address: &str) -> Hint {
+        Hint {
+            address: address.to_owned(),
+            directory: DirectoryId(0xd2),
+        }
+    }
+
+    /// The address that a connection dials first.
+    fn dialled(mut connection: Connection, context: &mut Context) -> String {
+        let mut outputs = VecDeque::new();
+        connection.start(context, &mut outputs);
+        let mut outputs = outputs.into_iter();
+        let address = outputs.find_map(|output| match output {
+            Output::Connect { address, .. } => Some(address),
+            _ => None,
+        });
+        address.expect("its address is known")
+    }
+
+    #[test]
+    fn another_server_is_known_by_the_same_certificates_each_named_once() {
+        let (first, mut context) = by_group_file();
+        let certificate = Fingerprint([0xab; 32]);
+        let another = first.branch(&hint("tls://second:1"));
+        assert_eq!(
+            dialled(another, &mut context),
+            format!("tls://second:1?sha256={certificate}")
+        );
+        let of_its_own = first.branch(&hint("tls://second:1?ca=a.pem"));
+        assert_eq!(dialled(of_its_own, &mut context), "tls://second:1?ca=a.pem");
+    }
+
+    #[test]
+    fn no_hint_changes_the_transport_by_which_a_token_goes() {
+        let (first, mut context) = by_group_file();
+        assert!(first.leads_to(&hint("tls://second:1")));
+        for address in ["tcp://second:1", "unix:///second", "second:1", ""] {
+            assert!(!first.leads_to(&hint(address)), "{address}");
+            let mut known = first.branch(&hint("tls://second:1?ca=a.pem"));
+            known.is_at(address.to_owned());
+            let stays = dialled(known, &mut context);
+            assert_eq!(stays, "tls://second:1?ca=a.pem", "{address}");
+        }
+        let mut known = first.branch(&hint("tls://second:1?ca=a.pem"));
+        known.is_at("tls://third:1".to_owned());
+        assert_eq!(dialled(known, &mut context), "tls://third:1?ca=a.pem");
     }
 }

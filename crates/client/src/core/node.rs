@@ -11,7 +11,7 @@ use super::io::{Input, Output};
 use super::producer::{Fed, ProducerCore};
 use super::queue::QueueCore;
 use super::topics::{Topics, Watched};
-use super::wire_session::{Context, Silence, Timer, Wire};
+use super::wire_session::{Context, Route, Silence, Timer, Wire};
 use crate::copies::CopyMemory;
 use crate::driving::InlineSend;
 use crate::error::ClientError;
@@ -52,6 +52,8 @@ pub(super) struct NodeCore {
     connected: Option<Promise>,
     started: bool,
     ended: bool,
+    /// When the first node was asked last for what is here, for this node was away.
+    asked_first_at: Option<Duration>,
 }
 
 /// A topic on its way to another node, with all that a client does with it.
@@ -92,19 +94,7 @@ impl NodeCore {
         connected: Option<Promise>,
     ) -> Self {
         Self {
-            context: Context {
-                now: Duration::ZERO,
-                mailbox,
-                liveness,
-                timers: BTreeSet::new(),
-                session: None,
-                again: false,
-                has_sent: false,
-                is_behind: false,
-                is_stale: false,
-                elsewhere: Vec::new(),
-                described: Vec::new(),
-            },
+            context: Context::new(mailbox, liveness),
             connection,
             calls: Calls::default(),
             producers: BTreeMap::new(),
@@ -120,6 +110,7 @@ impl NodeCore {
             connected,
             started: false,
             ended: false,
+            asked_first_at: None,
         }
     }
 
@@ -201,6 +192,49 @@ impl NodeCore {
     /// Why nothing will come of its connection any more, if that is so.
     pub fn hopeless(&self) -> Option<ClientError> {
         self.connection.hopeless(&self.context)
+    }
+
+    /// Nothing may come of its connection: what waits here then learns why. The node is tried all the same, for it may be
+    /// started later.
+    pub fn give_up_if_hopeless(&mut self) {
+        if self.context.liveness.lost().is_none()
+            && let Some(error) = self.hopeless()
+        {
+            self.context.liveness.lose(error);
+            self.notify_if_lost();
+        }
+    }
+
+    /// Has the program's pulls see that the node is lost, if it is.
+    fn notify_if_lost(&self) {
+        if self.context.liveness.lost().is_none() {
+            return;
+        }
+        for consumer in self.consumers.values() {
+            consumer.notify();
+        }
+        for queue in self.queues.values() {
+            queue.notify();
+        }
+    }
+
+    /// Whether its connection stands.
+    pub fn is_up(&self) -> bool {
+        self.context.session.is_some()
+    }
+
+    /// Whether the first node is to be asked now for what is here: this node is away, and the first one was not asked for
+    /// as long as it is waited for.
+    pub fn asks_first(&mut self) -> bool {
+        let now = self.context.now;
+        let patience = self.connection.patience();
+        let last = self.asked_first_at;
+        let asks = last.is_none_or(|at| now >= at.saturating_add(patience))
+            && self.connection.is_away(&self.context);
+        if asks {
+            self.asked_first_at = Some(now);
+        }
+        asks
     }
 
     /// Sends what was gathered, and does nothing else: no plugin and no
@@ -353,14 +387,7 @@ impl NodeCore {
                     if let Some(reason) = lost {
                         self.disconnect(reason, link);
                     }
-                    if self.context.liveness.lost().is_some() {
-                        for consumer in self.consumers.values() {
-                            consumer.notify();
-                        }
-                        for queue in self.queues.values() {
-                            queue.notify();
-                        }
-                    }
+                    self.notify_if_lost();
                 }
                 Timer::Heartbeat => {
                     self.copies.give_back_idle();
@@ -486,6 +513,12 @@ impl NodeCore {
         self.calls.leave(&mut wire, key)
     }
 
+    /// Takes out the calls that are about no topic by its id, but for those that must not be asked twice.
+    pub fn leave_calls(&mut self, mut link: Option<&mut dyn Link>) -> Vec<Call> {
+        let mut wire = Wire::leaving(&mut self.context, reborrow(&mut link));
+        self.calls.leave_topic(&mut wire, TopicId(0))
+    }
+
     /// Takes over calls of another node's.
     pub fn adopt_calls(
         &mut self,
@@ -519,6 +552,15 @@ impl NodeCore {
         for queue in queues.values_mut() {
             queue.disconnected(&mut wire);
         }
+        // The topic may come back while this connection stands: then no answer to what was asked before counts.
+        wire.end_routes(|route| match route {
+            Route::Topic { topic: asked } => asked == topic,
+            route => route.key().is_some_and(|key| {
+                producers.contains_key(&key)
+                    || consumers.contains_key(&key)
+                    || queues.contains_key(&key)
+            }),
+        });
         self.awake.retain(|key| !producers.contains_key(key));
         self.starved.retain(|key| !producers.contains_key(key));
         let quiet = std::mem::take(&mut self.quiet);
@@ -574,6 +616,7 @@ impl NodeCore {
             self.queues.insert(key, queue);
         }
         self.quiet.extend(topic.quiet);
+        self.notify_if_lost();
         // What they have to send is looked at once the node is called.
         self.context.again = true;
     }

@@ -61,6 +61,22 @@ pub(super) struct Context {
 }
 
 impl Context {
+    pub fn new(mailbox: Arc<Mailbox>, liveness: Arc<Liveness>) -> Self {
+        Self {
+            now: Duration::ZERO,
+            mailbox,
+            liveness,
+            timers: BTreeSet::new(),
+            session: None,
+            again: false,
+            has_sent: false,
+            is_behind: false,
+            is_stale: false,
+            elsewhere: Vec::new(),
+            described: Vec::new(),
+        }
+    }
+
     /// What says where topics of this node are; nothing of those at the first one.
     pub fn place(&self) -> Option<Arc<Liveness>> {
         let is_first = Arc::ptr_eq(&self.liveness, &self.mailbox.liveness);
@@ -111,6 +127,23 @@ pub(super) enum Route {
         topic: TopicId,
     },
     Ignored,
+}
+
+impl Route {
+    /// The key of the producer, consumer or queue that the answer is for.
+    pub fn key(self) -> Option<u64> {
+        match self {
+            Self::OpenProducer { producer: key }
+            | Self::Produce { producer: key, .. }
+            | Self::Subscription { consumer: key, .. }
+            | Self::Cursors { consumer: key }
+            | Self::Membership { consumer: key }
+            | Self::Settle { queue: key, .. }
+            | Self::Extend { queue: key }
+            | Self::Left { queue: key } => Some(key),
+            Self::Call | Self::Topic { .. } | Self::Ignored => None,
+        }
+    }
 }
 
 /// A connection after its welcome.
@@ -275,6 +308,13 @@ impl<'a> Wire<'a> {
 
     pub fn end_route(&mut self, id: u64) -> Option<Route> {
         self.context.session.as_mut()?.routes.remove(&id)
+    }
+
+    /// Answers that still come by these routes are of no interest.
+    pub fn end_routes(&mut self, is_over: impl Fn(Route) -> bool) {
+        if let Some(session) = &mut self.context.session {
+            session.routes.retain(|_, route| !is_over(*route));
+        }
     }
 
     /// Nobody wants the answer any more; the server is notified.

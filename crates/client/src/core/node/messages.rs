@@ -136,20 +136,10 @@ impl NodeCore {
 
     /// What was asked for something that was opened: which topic it is of.
     fn topic_of(&self, route: Route) -> Option<TopicId> {
-        let topic = match route {
-            Route::OpenProducer { producer } | Route::Produce { producer, .. } => {
-                self.producers.get(&producer).map(ProducerCore::topic)
-            }
-            Route::Subscription { consumer: key, .. }
-            | Route::Cursors { consumer: key }
-            | Route::Membership { consumer: key }
-            | Route::Settle { queue: key, .. }
-            | Route::Extend { queue: key } => {
-                let consumer = self.consumers.get(&key).map(ConsumerCore::topic);
-                consumer.or_else(|| self.queues.get(&key).map(QueueCore::topic))
-            }
-            Route::Call | Route::Topic { .. } | Route::Left { .. } | Route::Ignored => None,
-        };
+        let key = route.key()?;
+        let topic = self.producers.get(&key).map(ProducerCore::topic);
+        let topic = topic.or_else(|| self.consumers.get(&key).map(ConsumerCore::topic));
+        let topic = topic.or_else(|| self.queues.get(&key).map(QueueCore::topic));
         topic.map(|topic| topic.id)
     }
 
