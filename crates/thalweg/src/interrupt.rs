@@ -1,6 +1,7 @@
 //! Signals: what ends a command, and what does not end a server.
 
 use crate::failure::{About, Failure};
+use rustix::process::{Signal, parent_process_death_signal};
 use server::DrainHandle;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
@@ -8,25 +9,51 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+/// Whether a signal that comes again is somebody who cannot wait. One that the system sends for the end of who started
+/// this process is none: that comes once for each thread of theirs (`forget_original_parent` of Linux).
+#[derive(Clone, Copy)]
+struct Impatience {
+    is_tied: bool,
+}
+
+impl Impatience {
+    /// As the calling thread was tied, which has to be the first one of the process.
+    fn of_process() -> Result<Self, Failure> {
+        let sent = parent_process_death_signal().map_err(io::Error::from);
+        Ok(Self {
+            is_tied: sent.about("the end of who started it")? == Some(Signal::TERM),
+        })
+    }
+
+    fn is(self, signal: i32) -> bool {
+        !(self.is_tied && signal == SIGTERM)
+    }
+}
+
 /// Calls `asked` once, on another thread, when the user wants an end. A
-/// second signal ends the process at once, with the code that shells expect.
+/// second signal ends the process at once, with the code that shells expect; where the process is tied to who started it, SIGTERM does not.
+/// To be called on the first thread.
 pub fn on_interrupt(asked: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
     let mut asked = Some(asked);
+    let impatience = Impatience::of_process()?;
     watch(&[SIGINT, SIGTERM], move |signal| match asked.take() {
         Some(asked) => asked(),
-        None => std::process::exit(128 + signal),
+        None if impatience.is(signal) => std::process::exit(128 + signal),
+        None => {}
     })
 }
 
 /// Lets signals drain a server from before it starts: the first SIGINT or
-/// SIGTERM drains it, a second one ends the process at once.
+/// SIGTERM drains it, a second one ends the process at once; where the process is tied to who started it, a second
+/// SIGTERM does not.
 ///
 /// SIGHUP, SIGUSR1 and SIGUSR2 are reported in a line and do nothing more, so
 /// that a terminal that goes away does not end a server without a drain.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct DrainOnSignal {
     /// Held for a moment only, by the thread of the signals and by the one that starts the server.
     state: Arc<Mutex<State>>,
+    impatience: Impatience,
 }
 
 #[derive(Default)]
@@ -36,10 +63,13 @@ struct State {
 }
 
 impl DrainOnSignal {
-    /// Takes the signals from now on. A drain that is asked for before
+    /// Takes the signals from now on; to be called on the first thread of the process. A drain that is asked for before
     /// [`DrainOnSignal::server_runs`] begins then.
     pub fn install() -> Result<Self, Failure> {
-        let taken = Self::default();
+        let taken = Self {
+            state: Arc::default(),
+            impatience: Impatience::of_process()?,
+        };
         let told = taken.clone();
         let signals = [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
         watch(&signals, move |signal| told.take(signal))?;
@@ -70,7 +100,10 @@ impl DrainOnSignal {
         }
         let mut state = self.state();
         if std::mem::replace(&mut state.is_asked, true) {
-            std::process::exit(128 + signal);
+            if self.impatience.is(signal) {
+                std::process::exit(128 + signal);
+            }
+            return;
         }
         match &state.server {
             Some((server, timeout)) => server.drain(*timeout),

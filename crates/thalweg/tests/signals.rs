@@ -4,6 +4,7 @@ use crate::rig;
 
 use rig::{Rig, WATCHDOG, signal, wait};
 use rustix::process::Signal;
+use std::io::{BufRead, BufReader};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::Stdio;
@@ -161,4 +162,38 @@ fn the_log_says_when_a_drain_begins_and_ends() {
     let at = |words: &str| lines.iter().position(|line| line.contains(words));
     let (begins, ends) = (at("drain: nothing new is taken"), at("drained in"));
     assert!(begins.is_some() && begins < ends, "{log}");
+}
+
+/// The system sends the death signal once for each thread of who has died.
+#[test]
+fn a_death_signal_that_comes_again_ends_nothing_at_once() {
+    let me = std::process::id().to_string();
+    let program = env!("CARGO_BIN_EXE_thalweg");
+    let names = ["--name", "api.localhost", "--domain", "stream.localhost"];
+    let gateway = [
+        &["workload", "launch", "--end-with", &me, "--"][..],
+        &[program, "gateway", "g", "--listen", "127.0.0.1:0"],
+        &names,
+    ];
+    for words in [&["serve", "data", "--end-with", &me][..], &gateway.concat()] {
+        let rig = Rig::default();
+        let mut child = rig
+            .thalweg(words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        let said = child.stdout.take().unwrap();
+        BufReader::new(said).read_line(&mut ready).unwrap();
+        assert!(ready.starts_with("ready at"), "{words:?}: {ready}");
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            signal(child.id(), Signal::TERM);
+            std::thread::yield_now();
+        };
+        assert_eq!(status.code(), Some(0), "{words:?}: {status}");
+    }
 }

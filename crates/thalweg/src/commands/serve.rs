@@ -106,8 +106,8 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let drain_timeout = Duration::from_millis(config.drain_timeout_ms.into());
     // Before the start, so that from the group file on, and all the more from the line that
     // tells that it is ready, no signal ends the server without a drain.
-    let signals = DrainOnSignal::install()?;
     args.end_with.map_or(Ok(()), end_with)?;
+    let signals = DrainOnSignal::install()?;
     let write: fn(&LogRecord) = match args.log_format {
         LogFormat::Text => |record: &LogRecord| output::report(&record.to_string()),
         LogFormat::Json => output::log_json,
