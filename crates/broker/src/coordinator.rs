@@ -96,7 +96,7 @@ impl Coordinator {
         let lent = &mut around.lend(&mut self.commands, &self.topics);
         let (changes, members) = (&mut self.changes, &mut self.members);
         match request {
-            Request::CreateTopic(create) => changes.create(caller, create, lent),
+            Request::CreateTopic(beside, create) => changes.create(caller, beside, create, lent),
             Request::DeleteTopic(topic) => topics::delete(caller, &topic.name, lent),
             Request::AddPartitions(topic, add) => changes.add_partitions(caller, topic, add, lent),
             Request::AlterTopic(topic, alter) => alter::alter(caller, topic, &alter, lent),

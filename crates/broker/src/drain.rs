@@ -37,6 +37,8 @@ impl Draining<'_> {
         }
         *self.stage = Drain::Finishing;
         self.ctx.outputs.push_back(Output::Draining);
+        self.coordinator.commands.controller().drain();
+        self.ctx.dirty.controller = true;
         let at = self.ctx.now.monotonic + self.ctx.options.limits.drain_timeout;
         self.ctx.timers.insert(at, Timer::Drain);
         self.sessions.drain(self.ctx);

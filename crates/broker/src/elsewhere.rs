@@ -5,10 +5,44 @@ use crate::ctx::Ctx;
 use crate::faults::Fault;
 use crate::ids::RequestId;
 use crate::options::TableRole;
-use crate::refusal::Refused;
+use crate::refusal::{Refused, refuse};
 use crate::request::{CoordinatorRequest, DescribeRequest, Request};
 use crate::session::Sessions;
-use wire::{ErrorCode, ErrorReply, TopicId};
+use wire::{DirectoryId, ErrorCode, ErrorReply, NodeId, TopicId};
+
+/// A refusal that says which other node does what was asked for.
+pub(crate) fn at_node(
+    home: NodeId,
+    what: String,
+    caller: RequestId,
+    sessions: &Sessions,
+    ctx: &Ctx,
+) -> Refused {
+    let peer = sessions.peer_address(caller.link);
+    ErrorReply {
+        leader_hint: ctx.options.nodes.hint(home, peer),
+        ..ErrorReply::retryable(ErrorCode::NotLeader, 0, what)
+    }
+}
+
+/// The refusal of a question for the status of another node.
+pub(crate) fn status_elsewhere(
+    of: DirectoryId,
+    caller: RequestId,
+    sessions: &Sessions,
+    ctx: &Ctx,
+) -> Refused {
+    match ctx.options.nodes.node_of(of) {
+        Some(node) => {
+            let what = format!("that is node {node}");
+            at_node(node, what, caller, sessions, ctx)
+        }
+        None => refuse(
+            ErrorCode::UnknownTopic,
+            format!("there is no node with the data directory {of}"),
+        ),
+    }
+}
 
 /// The topic that a request is about, as far as it matters when it is refused because this node
 /// does not serve that.
@@ -38,10 +72,14 @@ impl About {
                     Self::Named(topic.name.clone())
                 }
                 DescribeRequest::DescribeConsumers(topic, _) => Self::Topic(*topic),
-                DescribeRequest::ListTopics | DescribeRequest::CheckAccess(_) => Self::Nothing,
+                DescribeRequest::ListTopics(TopicId(0)) | DescribeRequest::CheckAccess(_) => {
+                    Self::Nothing
+                }
+                DescribeRequest::ListTopics(topic) => Self::Topic(*topic),
             },
             Request::Coordinator(request) => match request {
-                Coordinator::CreateTopic(_) => Self::Nothing,
+                Coordinator::CreateTopic(TopicId(0), _) => Self::Nothing,
+                Coordinator::CreateTopic(beside, _) => Self::Topic(*beside),
                 Coordinator::DeleteTopic(topic) => Self::Named(topic.name.clone()),
                 Coordinator::AddPartitions(topic, _)
                 | Coordinator::AlterTopic(topic, _)
@@ -54,7 +92,7 @@ impl About {
                 | Coordinator::Leave(topic, _)
                 | Coordinator::Release(topic, _) => Self::Topic(*topic),
             },
-            Request::Status | Request::Shutdown | Request::OfferPairing(_) => Self::Nothing,
+            Request::Status(_) | Request::Shutdown | Request::OfferPairing(_) => Self::Nothing,
         }
     }
 
@@ -89,11 +127,8 @@ impl About {
             None => error,
             Some(entry) => {
                 let (name, home) = (&entry.record.name, entry.home());
-                let message = format!("topic {name:?} is served by node {home}");
-                ErrorReply {
-                    leader_hint: format!("#{home}"),
-                    ..ErrorReply::retryable(ErrorCode::NotLeader, 0, message)
-                }
+                let what = format!("topic {name:?} is served by node {home}");
+                at_node(home, what, caller, sessions, ctx)
             }
         }
     }

@@ -174,7 +174,7 @@ impl Identity {
                 | StepsRequest::LeaveReaders(_) => of(Verb::Read, *topic),
             },
             Request::Describe(request) => Ok(match request {
-                DescribeRequest::ListTopics | DescribeRequest::CheckAccess(_) => Need::Nothing,
+                DescribeRequest::ListTopics(_) | DescribeRequest::CheckAccess(_) => Need::Nothing,
                 DescribeRequest::DescribeTopic(topic) | DescribeRequest::ListGaps(topic) => {
                     Need::Any(self.name(&topic.name))
                 }
@@ -182,11 +182,11 @@ impl Identity {
                     Need::Any(self.topic(topics, *topic)?)
                 }
             }),
-            Request::Status | Request::Shutdown | Request::OfferPairing(_) => {
+            Request::Status(_) | Request::Shutdown | Request::OfferPairing(_) => {
                 Ok(Need::One(Verb::Admin, Name::Server))
             }
             Request::Coordinator(request) => match request {
-                Coordinator::CreateTopic(create) => {
+                Coordinator::CreateTopic(_, create) => {
                     Ok(Need::One(Verb::Manage, self.name(&create.name)))
                 }
                 Coordinator::DeleteTopic(topic) => {

@@ -26,6 +26,7 @@ mod ids;
 mod io;
 mod metadata_check;
 pub mod node;
+mod nodes;
 mod options;
 mod pace;
 mod partition;
@@ -61,13 +62,14 @@ pub use faults::Fault;
 pub use identity::{Identity, Proof};
 pub use io::{AccessChange, Examined, FileSystemSpace, IssuersChange, PeerInput};
 pub use node::Node;
+pub use nodes::Nodes;
 pub use options::open_in_turn;
 pub use options::{
     Limits, NodeError, NodeOptions, OpenPartitions, OpenedPartition, StartReport, TableRole,
 };
 pub use report::{Line, Severity};
 pub use request::Request;
-pub use start::look;
+pub use start::{Received, Upstream, look};
 pub use verified::Verified;
 
 #[cfg(test)]

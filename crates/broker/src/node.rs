@@ -15,7 +15,7 @@ use crate::ctx::Ctx;
 use crate::drain::Draining;
 use crate::drain_stage::Drain;
 use crate::effects::{Effect, QueueNotice, ReadFor, WasRead};
-use crate::elsewhere::About;
+use crate::elsewhere::{About, status_elsewhere};
 use crate::ids::{Bulk, Membership, Purpose, RequestId, SharedId};
 use crate::options::{NodeError, NodeOptions, StartReport};
 use crate::partition::{Partition, Partitions, feed_starved};
@@ -27,7 +27,7 @@ use crate::refusal::{Refused, unknown_topic};
 use crate::request::{ClientInput, QueueRequest, Request};
 use crate::session::{Asked, Heard, OpenRequest, Sessions, Work};
 use crate::space::Below;
-use crate::start::{self, Remembered};
+use crate::start::{self, Remembered, Upstream};
 use crate::status::{NodeStatus, StatusAnswers, StatusText};
 use crate::steps::{self, Streams};
 use crate::timers::Timer;
@@ -39,7 +39,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::frame::FrameKind;
 use wire::message::Method;
-use wire::{ErrorReply, TopicId};
+use wire::{DirectoryId, ErrorReply, TopicId};
 
 /// One server's topics, partitions, consumers and producers, as a plain state machine. See [`crate::node`] for how it is driven.
 pub struct Node {
@@ -70,7 +70,28 @@ impl Node {
     /// # Errors
     /// If the table's log or the ledger cannot be read. A partition that cannot be opened is no error: it is described as failed, and the rest serves.
     pub fn open(options: NodeOptions, now: Now) -> Result<(Self, StartReport), NodeError> {
-        let (opened, report) = start::open(options, now)?;
+        Self::open_with(options, now, None)
+    }
+
+    /// [`Node::open`] of a node that follows, which takes over first what its leader has decided. The link that this
+    /// makes stands from then on: the leader has been given [`crate::PeerInput::Up`], the node needs none.
+    ///
+    /// # Errors
+    /// As [`Node::open`]; and if the leader does not answer within `leader_timeout`, or has another table.
+    pub fn open_led(
+        options: NodeOptions,
+        now: Now,
+        upstream: &mut dyn Upstream,
+    ) -> Result<(Self, StartReport), NodeError> {
+        Self::open_with(options, now, Some(upstream))
+    }
+
+    fn open_with(
+        options: NodeOptions,
+        now: Now,
+        upstream: Option<&mut dyn Upstream>,
+    ) -> Result<(Self, StartReport), NodeError> {
+        let (opened, report) = start::open(options, now, upstream)?;
         let mut node = Self {
             sessions: Sessions::new(opened.used, &opened.ctx),
             ctx: opened.ctx,
@@ -373,7 +394,10 @@ impl Node {
                 self.ctx.answer(caller, answer);
                 Ok(())
             }
-            Request::Status => {
+            Request::Status(of) => {
+                if of != DirectoryId(0) && of != self.ctx.options.directory_id {
+                    return Err(status_elsewhere(of, caller, &self.sessions, &self.ctx));
+                }
                 self.statuses.ask(caller);
                 self.advance_status();
                 Ok(())

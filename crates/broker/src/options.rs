@@ -4,6 +4,7 @@ use crate::certificates::ClientCertificates;
 use crate::examine::{Examiner, NoOthers};
 use crate::faults::Planted;
 use crate::ids::LEADER;
+use crate::nodes::Nodes;
 use log::{Disk, DiskError, OpenPartition, Recovery, Storage, StorageError, StorageKind};
 use std::fmt;
 use std::path::PathBuf;
@@ -67,6 +68,8 @@ pub struct NodeOptions {
     pub internal_config: String,
     /// Whether it is alone, leads, or follows.
     pub role: TableRole,
+    /// The nodes of its table.
+    pub nodes: Arc<Nodes>,
     /// Bounds.
     pub limits: Limits,
     /// The data directory's permanent id.
@@ -114,6 +117,7 @@ impl NodeOptions {
             open_partitions: open_in_turn,
             internal_config: String::new(),
             role: TableRole::Alone,
+            nodes: Arc::default(),
             limits: Limits::default(),
             directory_id: DirectoryId::default(),
             instance: ServerInstance::default(),

@@ -51,10 +51,9 @@ impl<'a> InUse<'a> {
         bytes.sum()
     }
 
-    /// Topics of a project, with those that are being made.
+    /// Topics of a project, on whichever nodes, with those that are being made here.
     fn topic_count(self, project: &str) -> u64 {
-        let topics = self.topics.values();
-        let there = topics.filter(|topic| topic.namespace == project).count();
+        let there = self.commands.table().namespace(project).count();
         (there + self.commands.ahead.made_in(project)) as u64
     }
 
@@ -125,7 +124,7 @@ pub(crate) fn charge(
     let quota = project.map(|project| (project, rules.quotas.of(project)));
     let creates = matches!(
         request,
-        Request::Coordinator(CoordinatorRequest::CreateTopic(_))
+        Request::Coordinator(CoordinatorRequest::CreateTopic(..))
     );
     if let Some((project, quota)) = quota.filter(|_| creates)
         && let Some(most) = quota.most(Bound::Topics)

@@ -6,8 +6,8 @@
 
 use crate::verified::{Verified, VerifiedCopy};
 use std::time::Duration;
-use wire::TopicId;
 use wire::message::*;
+use wire::{DirectoryId, TopicId};
 
 /// What comes of a client of another protocol than Thalweg's own, whose listener decodes it.
 #[derive(Debug)]
@@ -86,8 +86,8 @@ pub enum Request {
     Steps(TopicId, StepsRequest),
     /// Answered by the view of the whole node, which changes nothing.
     Describe(DescribeRequest),
-    /// The state of the server, for people and monitors.
-    Status,
+    /// The state of the server, for people and monitors: of the node that has this data directory, 0 being the one that is asked.
+    Status(DirectoryId),
     /// The server drains and ends.
     Shutdown,
     /// A code for pairing is given out.
@@ -133,7 +133,8 @@ pub enum PartitionRequest {
     reason = "each is the method of its name in `wire::message::Method`"
 )]
 pub enum CoordinatorRequest {
-    CreateTopic(CreateTopic),
+    /// On the node of the topic named first; 0 leaves that to the name.
+    CreateTopic(TopicId, CreateTopic),
     DeleteTopic(TopicName),
     AddPartitions(TopicId, AddPartitions),
     AlterTopic(TopicId, AlterTopic),
@@ -154,7 +155,8 @@ pub enum CoordinatorRequest {
     reason = "each is the method of its name in `wire::message::Method`"
 )]
 pub enum DescribeRequest {
-    ListTopics,
+    /// Those of the node that this topic is on; 0 is the one that is asked.
+    ListTopics(TopicId),
     DescribeTopic(TopicName),
     ListGaps(TopicName),
     DescribeConsumers(TopicId, ConsumerName),
@@ -228,16 +230,16 @@ impl Request {
             Self::Steps(_, request) => request.method(),
             Self::Queue(_, QueueRequest::Settle(_)) => Method::Settle,
             Self::Queue(_, QueueRequest::ExtendLeases(_)) => Method::ExtendLeases,
-            Self::Describe(DescribeRequest::ListTopics) => Method::ListTopics,
+            Self::Describe(DescribeRequest::ListTopics(_)) => Method::ListTopics,
             Self::Describe(DescribeRequest::DescribeTopic(_)) => Method::DescribeTopic,
             Self::Describe(DescribeRequest::ListGaps(_)) => Method::ListGaps,
             Self::Describe(DescribeRequest::DescribeConsumers(..)) => Method::DescribeConsumers,
             Self::Describe(DescribeRequest::CheckAccess(_)) => Method::CheckAccess,
-            Self::Status => Method::Status,
+            Self::Status(_) => Method::Status,
             Self::Shutdown => Method::Shutdown,
             Self::OfferPairing(_) => Method::OfferPairing,
             Self::Coordinator(request) => match request {
-                Coordinator::CreateTopic(_) => Method::CreateTopic,
+                Coordinator::CreateTopic(..) => Method::CreateTopic,
                 Coordinator::DeleteTopic(_) => Method::DeleteTopic,
                 Coordinator::AddPartitions(..) => Method::AddPartitions,
                 Coordinator::AlterTopic(..) => Method::AlterTopic,
@@ -278,7 +280,7 @@ impl Request {
             ),
             Self::Partition(..)
             | Self::Describe(_)
-            | Self::Status
+            | Self::Status(_)
             | Self::Shutdown
             | Self::OfferPairing(_) => false,
         }

@@ -768,6 +768,17 @@ impl Sessions {
         }
     }
 
+    /// Whether a client speaks another protocol, which knows no other nodes.
+    pub fn is_foreign(&self, link: LinkId) -> bool {
+        self.language(link) == Language::Foreign
+    }
+
+    /// Where a client has connected from, for people: its scheme is that of the transport.
+    pub fn peer_address(&self, link: LinkId) -> &str {
+        let session = self.links.get(&link);
+        session.map_or("", |session| session.peer.address.as_str())
+    }
+
     fn language(&self, link: LinkId) -> Language {
         let session = self.links.get(&link);
         session.map_or(Language::Frames, |session| session.language)

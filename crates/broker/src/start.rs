@@ -12,7 +12,7 @@ use crate::blocking::{Blocking, make_directory};
 use crate::coordinator::Coordinator;
 use crate::coordinator::commands::Commands;
 use crate::coordinator::controller::{
-    Command, CommandToken, Controller, Following, Home, LEADER, Leading, Single,
+    CatchingUp, Command, CommandToken, Controller, Following, Home, LEADER, Leading, Single,
 };
 use crate::coordinator::keep::keep_partition;
 use crate::coordinator::served_topic::{Slot, Topic, durability_of};
@@ -30,10 +30,12 @@ use log::StorageKind;
 use log::{Disk, OpenPartition, Recovery, Storage};
 use logs::open_logs;
 use std::sync::Arc;
+use std::time::Duration;
 use survey::{Loss, Survey};
 use topic::Definition;
 use wire::record::{Gap, GapReason, GapRecord, PartitionRecord, Record};
-use wire::{Durability, Incarnation, Offset, TableId};
+use wire::table::TableMessage;
+use wire::{Durability, Incarnation, NodeId, Offset, TableId};
 
 /// Ended lives of a partition that are remembered. A position in an older one
 /// goes on at the first event there is.
@@ -53,7 +55,11 @@ pub(crate) struct Opened {
 }
 
 /// Opens a node on its data directory. Blocks.
-pub(crate) fn open(options: NodeOptions, now: Now) -> Result<(Opened, StartReport), NodeError> {
+pub(crate) fn open(
+    options: NodeOptions,
+    now: Now,
+    upstream: Option<&mut dyn Upstream>,
+) -> Result<(Opened, StartReport), NodeError> {
     let disk = options.disk.clone();
     let disk = disk.as_ref();
     let mut report = StartReport::default();
@@ -69,8 +75,16 @@ pub(crate) fn open(options: NodeOptions, now: Now) -> Result<(Opened, StartRepor
     let known = Remembered::read(disk, &options.directory, now.unix_ns)?;
     let used = Used::read(disk, &options.directory, UnixTime(now.unix_ns))?;
     let survey = Survey::take(&options, now)?;
-    check_role(&options, &survey.table)?;
+    check_role(&options, &survey.table, upstream.is_some())?;
     let start = examine(&options, &survey, &known, now, &mut report)?;
+    if start.renews_table && options.role == TableRole::Leads && options.nodes.count() > 1 {
+        return Err(NodeError::Loss(format!(
+            "the start is refused, and nothing was changed: records of the table's log (`internal`) are lost, which the \
+             other {} shards have copies of. Put the newest copy of the whole data directory back, with all of its \
+             shards (docs/operations/damage.md)",
+            options.nodes.count() - 1
+        )));
+    }
     aside::remember(&known, &start, disk, &options.directory, &mut report)?;
     if let Err(error) = used.begin(disk, &options.directory) {
         report.lines.push(format!(
@@ -90,7 +104,8 @@ pub(crate) fn open(options: NodeOptions, now: Now) -> Result<(Opened, StartRepor
     for name in ["partitions", "topics"] {
         make_directory(disk, &directory, name)?;
     }
-    if ctx.options.accept_loss {
+    // One that follows has its table from its leader.
+    if ctx.options.accept_loss && !matches!(ctx.options.role, TableRole::Follows(_)) {
         rebuild(&survey, &mut single, &mut ctx, &mut report)?;
     }
     // What is lost of it was told by the survey.
@@ -102,6 +117,11 @@ pub(crate) fn open(options: NodeOptions, now: Now) -> Result<(Opened, StartRepor
     }
     let mut controller = controller_of(single, &mut ctx);
     controller.set_time(now);
+    if let Some(upstream) = upstream {
+        let was_new = controller.table().followed() == 0;
+        catch_up(controller.as_mut(), upstream, disk, &ctx.options)?;
+        check_emptied(&ctx.options, was_new, controller.table())?;
+    }
     let mut opening = Opening {
         ctx,
         coordinator: Coordinator::new(Commands::new(controller)),
@@ -395,14 +415,22 @@ impl Opening {
 }
 
 /// Refuses a data directory that is another's part of a table than this node is to have.
-fn check_role(options: &NodeOptions, table: &Table) -> Result<(), NodeError> {
+fn check_role(options: &NodeOptions, table: &Table, has_leader: bool) -> Result<(), NodeError> {
     let wrong: String = match options.role {
         TableRole::Alone | TableRole::Leads if table.followed() > 0 => {
             "this data directory has a copy of another node's table: it follows, and can neither lead nor be alone".into()
         }
+        TableRole::Alone | TableRole::Leads if has_beyond(options, table).is_some() => {
+            let (name, node) = has_beyond(options, table).expect("the guard found one");
+            format!(
+                "topic {name:?} is on shard {node}, and this start has {}: start with all of them, where their \
+                 directories are",
+                options.nodes.count()
+            )
+        }
         TableRole::Follows(LEADER) => "node 0 leads: a node that follows has another id".into(),
-        TableRole::Follows(_) if options.accept_loss => {
-            "--accept-loss is for the node that leads: one that follows has its table from there".into()
+        TableRole::Follows(_) if options.accept_loss && !has_leader => {
+            "--accept-loss needs the node that leads: one that follows has its table from there".into()
         }
         TableRole::Follows(node) => match table.follower() {
             Some(own) if own != node => format!(
@@ -415,6 +443,36 @@ fn check_role(options: &NodeOptions, table: &Table) -> Result<(), NodeError> {
         _ => return Ok(()),
     };
     Err(NodeError::Invalid(wrong))
+}
+
+/// A topic that is on none of the nodes that there are.
+fn has_beyond<'a>(options: &NodeOptions, table: &'a Table) -> Option<(&'a str, NodeId)> {
+    // Without them it is not known how many there are.
+    if options.nodes.count() == 1 && options.role != TableRole::Alone {
+        return None;
+    }
+    let is_beyond = |home: NodeId| home.0 as usize >= options.nodes.count();
+    let mut topics = table.topics();
+    topics.find_map(|(_, entry)| {
+        let home = entry.home();
+        is_beyond(home).then_some((entry.record.name.as_str(), home))
+    })
+}
+
+/// Refuses a data directory that is new, and whose node has topics.
+fn check_emptied(options: &NodeOptions, was_new: bool, table: &Table) -> Result<(), NodeError> {
+    let mut own = table
+        .topics()
+        .filter(|(_, it)| it.home() == options.role.node());
+    match own.next() {
+        Some((_, entry)) if was_new && !options.accept_loss => Err(NodeError::Loss(format!(
+            "the start is refused: {} is a new data directory, and the table has topics on it, {:?} first. Is its file system \
+             there? Put it back; or start once with --accept-loss, which serves these topics empty",
+            options.directory.display(),
+            entry.record.name
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Who decides on a table that was replayed.
@@ -431,6 +489,89 @@ fn controller_of(single: Single, ctx: &mut Ctx) -> Box<dyn Controller> {
             Box::new(Following::new(single, node, patience, planted))
         }
     }
+}
+
+/// The way of a node that is being opened to the one that leads its table. The link is a new one, and goes on
+/// when the node is open.
+pub trait Upstream {
+    /// The time, as in [`crate::Node::handle`].
+    fn now(&mut self) -> Now;
+
+    /// Sends a message to the leader.
+    fn send(&mut self, message: TableMessage);
+
+    /// What comes next of the leader. Waits at most as long for it.
+    fn receive(&mut self, within: Duration) -> Received;
+}
+
+/// What a wait for the leader came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Received {
+    /// A message.
+    Message(TableMessage),
+    /// Nothing in that time.
+    Nothing,
+    /// The link is gone, and nothing more comes.
+    Gone,
+}
+
+/// Takes over what the leader has decided so far. What this node proposed in an earlier life is among that, and its
+/// topics are opened with it.
+fn catch_up(
+    controller: &mut dyn Controller,
+    upstream: &mut dyn Upstream,
+    disk: &dyn Disk,
+    options: &NodeOptions,
+) -> Result<(), NodeError> {
+    let patience = options.limits.leader_timeout;
+    let mut until = upstream.now().monotonic + patience;
+    // Why the copy is not written, as far as is known.
+    let mut held = None;
+    controller.linked(LEADER, true);
+    let why = loop {
+        let now = upstream.now();
+        controller.set_time(now);
+        loop {
+            controller.advance();
+            while let Some((_, message)) = controller.poll_message() {
+                upstream.send(message);
+            }
+            let Some((storage, token, operation)) = controller.poll_operation() else {
+                break;
+            };
+            let result = disk.execute(operation);
+            held = result.as_ref().err().map(ToString::to_string).or(held);
+            controller.complete(storage, token, result);
+        }
+        match controller.catching_up() {
+            CatchingUp::Done => return Ok(()),
+            CatchingUp::Never(why) => break why,
+            CatchingUp::UnderWay if now.monotonic >= until => match held {
+                Some(held) => {
+                    break format!("the copy of the leader's table cannot be written: {held}");
+                }
+                None => {
+                    break format!(
+                        "the node that leads the table (node {LEADER}) has sent nothing for {} s",
+                        patience.as_secs_f64()
+                    );
+                }
+            },
+            CatchingUp::UnderWay => {}
+        }
+        let wake = controller.next_timer().map_or(until, |at| at.min(until));
+        match upstream.receive(wake.saturating_sub(now.monotonic)) {
+            Received::Message(message) => {
+                until = upstream.now().monotonic + patience;
+                controller.take_message(LEADER, message);
+            }
+            Received::Nothing => {}
+            Received::Gone => {
+                break format!("the node that leads the table (node {LEADER}) has ended");
+            }
+        }
+    };
+    Err(NodeError::Invalid(why))
 }
 
 /// Makes topics known again that the table does not know.

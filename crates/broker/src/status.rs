@@ -134,6 +134,8 @@ impl NodeStatus<'_> {
             "directory": ctx.options.directory_id.to_string(),
             "instance": ctx.options.instance.to_string(),
             "version": ctx.options.server_version,
+            "node": ctx.node().0,
+            "nodes": ctx.options.nodes.status_of_others(ctx.node()),
             "draining": self.is_draining,
             "losses": self.losses(),
             "file_system": self.below.status(),

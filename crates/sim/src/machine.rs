@@ -125,6 +125,7 @@ impl Machine {
             open_partitions: broker::open_in_turn,
             internal_config: self.plan.internal_config.clone(),
             role: broker::TableRole::Alone,
+            nodes: Arc::default(),
             limits: self.plan.limits.clone(),
             directory_id: DIRECTORY,
             instance: ServerInstance(u128::from(self.runs)),

@@ -143,11 +143,12 @@ impl Codec for Secret {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Method {
-    /// [`CreateTopic`] → [`TopicDescription`].
+    /// [`CreateTopic`] → [`TopicDescription`]. With a topic in the request's head: on the node of that one; else on
+    /// that of its name.
     CreateTopic = 1,
     /// [`TopicName`] → nothing.
     DeleteTopic = 2,
-    /// nothing → [`TopicList`].
+    /// nothing → [`TopicList`]. With a topic in the request's head: those of the node of that one.
     ListTopics = 3,
     /// [`TopicName`] → [`TopicDescription`].
     DescribeTopic = 4,
@@ -194,7 +195,7 @@ pub enum Method {
     ExtendLeases = 56,
     /// [`ConsumerName`] → [`ConsumerList`]; an empty name is all.
     DescribeConsumers = 57,
-    /// nothing → [`StatusReply`].
+    /// nothing → [`StatusReply`]. With a topic in the request's head: of the node whose data directory has that id.
     Status = 64,
     /// [`TopicName`] → [`GapList`]: every gap recorded for a topic.
     ListGaps = 65,
@@ -419,10 +420,12 @@ record! {
 }
 
 record! {
-    /// All topics of the namespace.
+    /// Topics of the namespace.
     pub struct TopicList {
-        /// In the order of their names.
+        /// Those that the node serves, in the order of their names.
         pub topics: Vec<TopicDescription>,
+        /// Of each other node that serves some of the namespace, one topic: asked about that, it lists its own.
+        pub others: Vec<TopicId>,
     }
 }
 

@@ -238,6 +238,7 @@ fn messages(examples: &mut Examples) {
     examples.message(topic());
     examples.message(TopicList {
         topics: vec![topic()],
+        others: vec![TopicId(9)],
     });
     examples.message(OpenProducer {
         name: "camera-1".into(),

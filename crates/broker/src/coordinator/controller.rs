@@ -166,6 +166,17 @@ impl fmt::Display for ControlError {
     }
 }
 
+/// Whether a copy has all that its leader had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CatchingUp {
+    /// It has.
+    Done,
+    /// It will.
+    UnderWay,
+    /// It will not on this link, for this reason.
+    Never(String),
+}
+
 /// Orders commands and makes them durable.
 ///
 /// It is driven like a storage: after [`Controller::submit`] and [`Controller::complete`] comes
@@ -214,6 +225,9 @@ pub trait Controller: Send {
     /// Whether nothing is under way.
     fn is_idle(&self) -> bool;
 
+    /// The node is to end: what waits for another node waits no longer than that is there.
+    fn drain(&mut self) {}
+
     /// Closes the logs, behind all that is under way.
     fn close(&mut self);
 
@@ -238,6 +252,11 @@ pub trait Controller: Send {
     /// When [`Controller::advance`] is to be called at the latest, by the clock of [`Controller::set_time`].
     fn next_timer(&self) -> Option<Duration> {
         None
+    }
+
+    /// How far it has come with what the node that leads had decided when its link came to stand.
+    fn catching_up(&self) -> CatchingUp {
+        CatchingUp::Done
     }
 
     /// Something that the operator is to hear.

@@ -9,10 +9,11 @@ use super::served_topic::{Slot, Topic, Topics, durability_of, partition_director
 use super::table::Table;
 use crate::ctx::Ctx;
 use crate::effects::{Effect, NewPartition};
+use crate::elsewhere::at_node;
 use crate::ids::{PartitionKey, Purpose, RequestId, StorageId};
 use crate::io::Job;
 use crate::partition::{LEADER_EPOCH_FIRST, storage_retention};
-use crate::refusal::{Refused, no_topic, refuse};
+use crate::refusal::{Refused, no_topic, refuse, unknown_topic};
 use log::{OpenPartition, Recovery, Storage, StorageError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,10 +49,12 @@ impl TopicChanges {
         self.pending.len()
     }
 
-    /// Makes a topic. Its caller is answered when that is durable.
+    /// Makes a topic: on the node that `beside` is on, or that its name says. Its caller is answered when that is
+    /// durable.
     pub fn create(
         &mut self,
         caller: RequestId,
+        beside: TopicId,
         create: CreateTopic,
         lent: &mut Lent<'_>,
     ) -> Result<(), Refused> {
@@ -76,6 +79,20 @@ impl TopicChanges {
                 ErrorCode::TopicExists,
                 format!("topic {:?} exists", create.name),
             ));
+        }
+        if beside != TopicId(0) {
+            let found = lent.topics.of(&namespace, beside)?;
+            let identity = lent.sessions.identity(caller.link);
+            if !identity.is_some_and(|it| it.may_know(&found.name, lent.ctx.now)) {
+                return Err(unknown_topic(beside));
+            }
+        } else if !lent.sessions.is_foreign(caller.link) {
+            let nodes = &lent.ctx.options.nodes;
+            let home = nodes.home_of(&namespace, &create.name);
+            if home != lent.ctx.node() && nodes.count() > 1 {
+                let what = format!("topic {:?} is to be made by node {home}", create.name);
+                return Err(at_node(home, what, caller, lent.sessions, lent.ctx));
+            }
         }
         let limit = lent.ctx.options.limits.topics_max;
         if table.topic_count() + ahead.made_count() >= limit {

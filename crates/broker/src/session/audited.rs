@@ -85,7 +85,7 @@ fn is_act(request: &Request) -> bool {
         | Request::OfferPairing(_)
         | Request::Partition(_, PartitionRequest::OpenMirror(_)) => true,
         Request::Coordinator(request) => match request {
-            Coordinator::CreateTopic(_)
+            Coordinator::CreateTopic(..)
             | Coordinator::DeleteTopic(_)
             | Coordinator::AddPartitions(..)
             | Coordinator::AlterTopic(..)
@@ -102,7 +102,7 @@ fn is_act(request: &Request) -> bool {
         | Request::Queue(..)
         | Request::Steps(..)
         | Request::Describe(_)
-        | Request::Status => false,
+        | Request::Status(_) => false,
     }
 }
 
@@ -117,7 +117,7 @@ fn topic_of(request: &Request, identity: &Identity, topics: &Topics) -> Option<S
         Request::Partition(target, _) => named(target.topic)?,
         Request::Queue(topic, _) | Request::Steps(topic, _) => named(*topic)?,
         Request::Coordinator(request) => match request {
-            Coordinator::CreateTopic(create) => create.name.clone(),
+            Coordinator::CreateTopic(_, create) => create.name.clone(),
             Coordinator::DeleteTopic(topic) => topic.name.clone(),
             Coordinator::AddPartitions(topic, _) => named(*topic)?,
             Coordinator::AlterTopic(topic, _) => named(*topic)?,
@@ -130,7 +130,10 @@ fn topic_of(request: &Request, identity: &Identity, topics: &Topics) -> Option<S
             Coordinator::Leave(topic, _) => named(*topic)?,
             Coordinator::Release(topic, _) => named(*topic)?,
         },
-        Request::Describe(_) | Request::Status | Request::Shutdown | Request::OfferPairing(_) => {
+        Request::Describe(_)
+        | Request::Status(_)
+        | Request::Shutdown
+        | Request::OfferPairing(_) => {
             return None;
         }
     };

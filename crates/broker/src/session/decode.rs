@@ -10,7 +10,7 @@ use memory::Buffer;
 use wire::batch::Verify;
 use wire::codec::Reader;
 use wire::message::*;
-use wire::{Codec, ErrorCode, MemberId};
+use wire::{Codec, DirectoryId, ErrorCode, MemberId};
 
 /// What a request begins with. `from` goes on behind it. An error of the code `Unsupported` is
 /// an answer to a later version's request, any other one ends the connection.
@@ -80,13 +80,13 @@ pub(super) fn request(
         Method::AwaitReaders => steps(StepsRequest::AwaitReaders(read(from)?)),
         Method::LeaveReaders => steps(StepsRequest::LeaveReaders(read(from)?)),
         Method::HoldParts => steps(StepsRequest::HoldParts(read(from)?)),
-        Method::Status => Request::Status,
+        Method::Status => Request::Status(DirectoryId(topic.0)),
         Method::Shutdown => Request::Shutdown,
         Method::OfferPairing => Request::OfferPairing(read(from)?),
         Method::CheckAccess => DescribeRequest::CheckAccess(read(from)?).into(),
-        Method::CreateTopic => Coordinator::CreateTopic(read(from)?).into(),
+        Method::CreateTopic => Coordinator::CreateTopic(topic, read(from)?).into(),
         Method::DeleteTopic => Coordinator::DeleteTopic(read(from)?).into(),
-        Method::ListTopics => DescribeRequest::ListTopics.into(),
+        Method::ListTopics => DescribeRequest::ListTopics(topic).into(),
         Method::DescribeTopic => DescribeRequest::DescribeTopic(read(from)?).into(),
         Method::ListGaps => DescribeRequest::ListGaps(read(from)?).into(),
         Method::AddPartitions => Coordinator::AddPartitions(topic, read(from)?).into(),

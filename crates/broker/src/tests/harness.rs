@@ -40,6 +40,7 @@ pub struct Ground {
     pub examiner: Arc<dyn crate::Examiner>,
     pub fault: Option<Fault>,
     pub role: crate::TableRole,
+    pub nodes: Arc<crate::Nodes>,
     pub run: u128,
 }
 
@@ -95,6 +96,7 @@ impl Ground {
             examiner: Arc::new(crate::NoOthers),
             fault: None,
             role: crate::TableRole::Alone,
+            nodes: Arc::default(),
             run: 1,
         }
     }
@@ -123,6 +125,14 @@ impl Ground {
     }
 
     pub fn try_start(&mut self) -> Result<World, crate::NodeError> {
+        self.try_start_led(None)
+    }
+
+    /// Likewise, of a node that takes over first what its leader has decided.
+    pub fn try_start_led(
+        &mut self,
+        upstream: Option<&mut dyn crate::Upstream>,
+    ) -> Result<World, crate::NodeError> {
         self.run += 1;
         let options = NodeOptions {
             directory: PathBuf::from("/data"),
@@ -131,6 +141,7 @@ impl Ground {
             open_partitions: crate::options::open_in_turn,
             internal_config: String::new(),
             role: self.role,
+            nodes: self.nodes.clone(),
             limits: self.limits.clone(),
             directory_id: DIRECTORY,
             instance: ServerInstance(self.run),
@@ -152,7 +163,10 @@ impl Ground {
             monotonic: Duration::ZERO,
             unix_ns: 1_700_000_000_000_000_000,
         };
-        let (node, report) = Node::open(options, now)?;
+        let (node, report) = match upstream {
+            Some(upstream) => Node::open_led(options, now, upstream),
+            None => Node::open(options, now),
+        }?;
         Ok(World {
             node,
             report,

@@ -376,11 +376,14 @@ fn refusals_are_the_same() {
     world.create(native, "t", "{}", &["disk"]).unwrap();
     lines.line(&mut world, "consume t");
     lines.next -= 1;
-    let request = CoordinatorRequest::CreateTopic(CreateTopic {
-        name: "u".into(),
-        definition: "{}".into(),
-        partitions: vec![storage("disk")],
-    });
+    let request = CoordinatorRequest::CreateTopic(
+        TopicId(0),
+        CreateTopic {
+            name: "u".into(),
+            definition: "{}".into(),
+            partitions: vec![storage("disk")],
+        },
+    );
     let error = lines.call(&mut world, request.into()).unwrap_err();
     assert_eq!(error.code, ErrorCode::Malformed);
     assert_eq!(lines.line(&mut world, "produce t text").len(), 2);

@@ -8,10 +8,13 @@ use super::members::group;
 use super::pair::PATIENCE;
 use crate::Fault;
 use crate::ids::LEADER;
-use crate::node::{Input, LinkId};
-use crate::{PeerInput, TableRole};
+use crate::node::{Input, LinkId, Now};
+use crate::request::{Call, ClientInput, CoordinatorRequest};
+use crate::{Identity, Nodes as Known, PeerInput, Proof, Received, TableRole, Upstream};
 use access::{Limits, Seed, Token};
 use log::testing::Survival;
+use std::sync::Arc;
+use std::time::Duration;
 use wire::message::*;
 use wire::table::TableMessage;
 use wire::*;
@@ -25,6 +28,31 @@ struct Nodes {
     /// A client of each, the owner.
     clients: [LinkId; 2],
     is_linked: bool,
+}
+
+/// The leader's end of the link of a node that is being opened.
+struct OfLeader<'a>(&'a mut World);
+
+impl Upstream for OfLeader<'_> {
+    fn now(&mut self) -> Now {
+        self.0.now
+    }
+
+    fn send(&mut self, message: TableMessage) {
+        self.0
+            .input(Input::Peer(PeerInput::Message(OTHER, message)));
+    }
+
+    fn receive(&mut self, within: Duration) -> Received {
+        if self.0.to_peers.is_empty() {
+            // Nobody is faster than the time.
+            self.0.pass(within);
+            return Received::Nothing;
+        }
+        let (to, message) = self.0.to_peers.remove(0);
+        assert_eq!(to, OTHER);
+        Received::Message(message)
+    }
 }
 
 fn id(index: usize) -> NodeId {
@@ -68,6 +96,19 @@ impl Nodes {
         self.is_linked = false;
         self.input(0, PeerInput::Down(OTHER));
         self.input(1, PeerInput::Down(LEADER));
+    }
+
+    /// A node starts again, and takes over first what the one that leads has decided.
+    fn restart_led(&mut self) -> Result<(), crate::NodeError> {
+        self.cut();
+        self.grounds[1].power_loss(Survival::Nothing);
+        self.input(0, PeerInput::Up(OTHER));
+        let mut upstream = OfLeader(&mut self.all[0]);
+        self.all[1] = self.grounds[1].try_start_led(Some(&mut upstream))?;
+        self.is_linked = true;
+        self.clients[1] = self.all[1].connect();
+        self.carry();
+        Ok(())
     }
 
     /// Carries what the nodes have to say, until they have nothing.
@@ -573,4 +614,344 @@ fn a_table_that_has_lost_records_has_another_id_wherever_its_start_ended() {
         stops += 1;
     }
     assert!(stops > 10, "{stops}");
+}
+
+/// A name whose topic is to be on this node, of two.
+fn name_of(home: usize) -> String {
+    let known = Known::new(2);
+    let mut names = (0..).map(|number| format!("run{number}"));
+    names
+        .find(|name| known.home_of("", name) == id(home))
+        .unwrap()
+}
+
+/// Two nodes that know of each other.
+fn acquainted(fault: Option<Fault>) -> Nodes {
+    let mut nodes = Nodes::new(fault);
+    let known = Arc::new(Known::new(2));
+    known.listens(OTHER, DIRECTORY, vec!["tcp://h:9001".to_owned()]);
+    for index in [0, 1] {
+        nodes.grounds[index].nodes = known.clone();
+        nodes.restart(index);
+    }
+    nodes.link();
+    nodes
+}
+
+#[test]
+fn a_new_topic_is_made_where_its_name_says_or_beside_another() {
+    let mut nodes = acquainted(None);
+    let names = [name_of(0), name_of(1)];
+    assert_elsewhere(nodes.create(1, &names[0]), 0);
+    // One that has said where it is, is named so, for a client of its transport.
+    let create = CreateTopic {
+        name: names[1].clone(),
+        definition: "{}".into(),
+        partitions: vec![storage("disk")],
+    };
+    for (peer, address) in [("tcp://10.0.0.7:5", "tcp://h:9001"), ("unix://", "")] {
+        let peer = net::Peer {
+            address: peer.into(),
+            ..net::Peer::default()
+        };
+        let link = nodes.all[0].connect_as(peer, hello());
+        let asked = nodes.all[0].request(link, Method::CreateTopic, TopicId(0), &create, &[]);
+        let error = nodes.all[0].error(link, asked).unwrap();
+        assert_eq!(error.code, ErrorCode::NotLeader);
+        assert_eq!(error.leader_hint, format!("{address}#{DIRECTORY}"));
+    }
+    let topics: Vec<TopicId> = [0, 1]
+        .into_iter()
+        .map(|home| nodes.create(home, &names[home]).unwrap())
+        .collect();
+    // Whatever its name says, a topic is beside the one that is named.
+    for (home, topic) in topics.iter().enumerate() {
+        let beside = CreateTopic {
+            name: format!("{}.dead", names[1 - home]),
+            ..create.clone()
+        };
+        let away = nodes.call::<TopicDescription>(1 - home, Method::CreateTopic, *topic, &beside);
+        let error = away.unwrap_err();
+        assert_eq!(error.code, ErrorCode::NotLeader);
+        let made: TopicDescription = nodes
+            .call(home, Method::CreateTopic, *topic, &beside)
+            .unwrap();
+        let found = nodes.describe(home, &made.name).unwrap();
+        assert_eq!(found.topic, made.topic);
+    }
+    let create = CreateTopic {
+        name: "u".into(),
+        ..create
+    };
+    let gone = nodes.call::<TopicDescription>(0, Method::CreateTopic, TopicId(77), &create);
+    assert_eq!(gone.unwrap_err().code, ErrorCode::UnknownTopic);
+}
+
+#[test]
+fn a_client_of_another_protocol_has_its_topics_where_it_is() {
+    let mut nodes = acquainted(None);
+    let link = LinkId(1 << 40);
+    nodes.all[0].input(Input::ClientUp {
+        link,
+        peer: net::Peer::default(),
+        identity: Identity {
+            proof: Proof::Token,
+            access: access::Identity::owner(Default::default(), Default::default()),
+            namespace: String::new(),
+            client_name: "another client".into(),
+            session: SessionId(0),
+        },
+    });
+    let create = CreateTopic {
+        name: name_of(1),
+        definition: "{}".into(),
+        partitions: vec![storage("disk")],
+    };
+    let request = CoordinatorRequest::CreateTopic(TopicId(0), create);
+    nodes.all[0].input(Input::Client {
+        link,
+        input: ClientInput::Call(Box::new(Call {
+            id: 1,
+            request: request.into(),
+            patience: None,
+            is_quiet: false,
+        })),
+    });
+    nodes.carry();
+    assert!(nodes.names(0).contains(&name_of(1)));
+    assert_elsewhere(nodes.describe(1, &name_of(1)).map(|_| ()), 0);
+}
+
+#[test]
+fn a_list_names_a_topic_of_each_other_node() {
+    let mut nodes = acquainted(None);
+    let names = [name_of(0), name_of(1)];
+    let topics: Vec<TopicId> = [0, 1]
+        .into_iter()
+        .map(|home| nodes.create(home, &names[home]).unwrap())
+        .collect();
+    for index in [0, 1] {
+        let list: TopicList = nodes
+            .call(index, Method::ListTopics, TopicId(0), &Empty)
+            .unwrap();
+        assert_eq!(list.topics.len(), 1);
+        assert_eq!(list.topics[0].name, names[index]);
+        assert_eq!(list.others, [topics[1 - index]]);
+        // Asked about a topic of the other one, it says where that is.
+        let other = topics[1 - index];
+        let list = nodes.call::<TopicList>(index, Method::ListTopics, other, &Empty);
+        assert_eq!(list.unwrap_err().code, ErrorCode::NotLeader);
+        let list: TopicList = nodes
+            .call(1 - index, Method::ListTopics, other, &Empty)
+            .unwrap();
+        assert_eq!(list.topics[0].topic, other);
+    }
+}
+
+#[test]
+fn a_start_takes_over_what_was_decided_since_the_last_one() {
+    let mut nodes = Nodes::new(None);
+    nodes.create(1, "kept").unwrap();
+    // The leader decides on a topic, and the node that made it dies before it hears of that.
+    let create = CreateTopic {
+        name: "decided".into(),
+        definition: "{}".into(),
+        partitions: vec![storage("disk")],
+    };
+    let link = nodes.clients[1];
+    let _ = nodes.all[1].request(link, Method::CreateTopic, TopicId(0), &create, &[]);
+    let proposed = std::mem::take(&mut nodes.all[1].to_peers);
+    for (_, message) in proposed {
+        nodes.input(0, PeerInput::Message(OTHER, message));
+    }
+    nodes.all[0].to_peers.clear();
+    nodes.restart_led().unwrap();
+    assert_eq!(nodes.names(1), ["decided", "kept"]);
+    let topic = nodes.describe(1, "decided").unwrap().topic;
+    nodes.store(1, topic, 0, &["a"]);
+    assert_eq!(nodes.read(1, topic), ["a"]);
+    // Its link goes on.
+    nodes.create(1, "later").unwrap();
+    assert_elsewhere(nodes.describe(0, "later").map(|_| ()), 1);
+    // A topic that is gone since is not opened.
+    let name = TopicName {
+        name: "later".into(),
+    };
+    let link = nodes.clients[1];
+    let _ = nodes.all[1].request(link, Method::DeleteTopic, TopicId(0), &name, &[]);
+    for (_, message) in std::mem::take(&mut nodes.all[1].to_peers) {
+        nodes.input(0, PeerInput::Message(OTHER, message));
+    }
+    nodes.all[0].to_peers.clear();
+    nodes.restart_led().unwrap();
+    assert_eq!(nodes.names(1), ["decided", "kept"]);
+}
+
+#[test]
+fn a_start_whose_leader_does_not_answer_is_refused() {
+    struct Nobody(Now, Received);
+    impl Upstream for Nobody {
+        fn now(&mut self) -> Now {
+            self.0
+        }
+        fn send(&mut self, _: TableMessage) {}
+        fn receive(&mut self, within: Duration) -> Received {
+            self.0.monotonic += within;
+            self.1.clone()
+        }
+    }
+    let mut nodes = Nodes::new(None);
+    nodes.create(1, "t").unwrap();
+    nodes.cut();
+    for (received, said) in [
+        (Received::Nothing, "has sent nothing for"),
+        (Received::Gone, "has ended"),
+    ] {
+        let mut nobody = Nobody(nodes.all[1].now, received);
+        let refused = nodes.grounds[1].try_start_led(Some(&mut nobody));
+        let error = refused.err().unwrap().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    // Another one's leader is none.
+    let mut ground = Ground::new();
+    (ground.run, ground.role) = (500, TableRole::Leads);
+    let mut other = ground.start();
+    other.input(Input::Peer(PeerInput::Up(OTHER)));
+    let mut upstream = OfLeader(&mut other);
+    let refused = nodes.grounds[1].try_start_led(Some(&mut upstream));
+    let error = refused.err().unwrap().to_string();
+    assert!(error.contains("has table"), "{error}");
+}
+
+#[test]
+fn the_status_of_another_node_is_asked_for_there() {
+    let mut nodes = acquainted(None);
+    let own: StatusReply = nodes.call(0, Method::Status, TopicId(0), &Empty).unwrap();
+    let status: serde_json::Value = serde_json::from_str(&own.json).unwrap();
+    assert_eq!(status["node"], 0);
+    assert_eq!(status["nodes"][0]["node"], 1);
+    assert_eq!(status["nodes"][0]["endpoints"][0], "tcp://h:9001");
+    // Both grounds have one id: the other one is known by the one that it was given.
+    let error = nodes.call::<StatusReply>(0, Method::Status, TopicId(5), &Empty);
+    assert_eq!(error.unwrap_err().code, ErrorCode::UnknownTopic);
+    let other = Arc::new(Known::new(2));
+    other.listens(OTHER, DirectoryId(5), Vec::new());
+    nodes.grounds[0].nodes = other;
+    nodes.restart(0);
+    let error = nodes.call::<StatusReply>(0, Method::Status, TopicId(5), &Empty);
+    let error = error.unwrap_err();
+    assert_eq!(error.code, ErrorCode::NotLeader);
+    assert_eq!(error.leader_hint, format!("#{}", DirectoryId(5)));
+}
+
+#[test]
+fn a_node_that_has_lost_its_copy_has_it_from_its_leader_again() {
+    let mut nodes = Nodes::new(None);
+    let topic = nodes.create(1, "t").unwrap();
+    nodes.create(0, "u").unwrap();
+    nodes.store(1, topic, 0, &["a", "b"]);
+    nodes.cut();
+    nodes.all[1].input(Input::Drain);
+    assert!(nodes.all[1].drained);
+    remove_all(&nodes.grounds[1], "/data/internal");
+    nodes.grounds[1].power_loss(Survival::All);
+    // It is a loss like any other: the operator is to know of it.
+    let refused = nodes.restart_led().err().unwrap().to_string();
+    assert!(refused.contains("--accept-loss"), "{refused}");
+    nodes.grounds[1].accept_loss = true;
+    nodes.cut();
+    nodes.restart_led().unwrap();
+    assert_eq!(nodes.names(1), ["t"]);
+    assert_eq!(nodes.read(1, topic), ["a", "b"]);
+    assert_elsewhere(nodes.describe(1, "u").map(|_| ()), 0);
+    nodes.grounds[1].accept_loss = false;
+    nodes.restart_led().unwrap();
+    assert_eq!(nodes.read(1, topic), ["a", "b"]);
+}
+
+#[test]
+fn a_leader_starts_with_all_nodes_that_have_topics_and_with_all_of_its_table() {
+    let mut nodes = acquainted(None);
+    nodes.create(0, &name_of(0)).unwrap();
+    nodes.create(1, &name_of(1)).unwrap();
+    nodes.cut();
+    nodes.all[0].input(Input::Drain);
+    assert!(nodes.all[0].drained);
+    nodes.grounds[0].power_loss(Survival::All);
+    // A directory that is not there makes no topic unknown.
+    for role in [TableRole::Alone, TableRole::Leads] {
+        nodes.grounds[0].role = role;
+        nodes.grounds[0].nodes = Arc::new(Known::new(1));
+        let refused = nodes.grounds[0].try_start().err();
+        match role {
+            TableRole::Alone => {
+                let error = refused.unwrap().to_string();
+                assert!(error.contains("is on shard 1"), "{error}");
+            }
+            // It does not know how many there are.
+            _ => assert!(refused.is_none()),
+        }
+    }
+    nodes.grounds[0].nodes = Arc::new(Known::new(2));
+    nodes.grounds[0].power_loss(Survival::All);
+    let older = files(&nodes.grounds[0]);
+    nodes.restart(0);
+    nodes.link();
+    nodes
+        .create(0, "and one more beside")
+        .unwrap_or_else(|error| {
+            assert_eq!(error.code, ErrorCode::NotLeader, "{error}");
+            TopicId(0)
+        });
+    nodes.create(0, &format!("{}x", name_of(0))).ok();
+    nodes.create(1, &format!("{}y", name_of(1))).ok();
+    nodes.cut();
+    nodes.all[0].input(Input::Drain);
+    let older = older.into_iter();
+    let older = older.filter(|(path, _)| path.starts_with("/data/internal"));
+    restore(&nodes.grounds[0], "/data/internal", &older.collect());
+    nodes.grounds[0].power_loss(Survival::All);
+    for accept_loss in [false, true] {
+        nodes.grounds[0].accept_loss = accept_loss;
+        let error = nodes.grounds[0].try_start().err().unwrap().to_string();
+        assert!(error.contains("nothing was changed"), "{error}");
+    }
+}
+
+#[test]
+fn a_new_directory_is_not_taken_for_the_one_that_had_topics() {
+    let mut nodes = Nodes::new(None);
+    let topic = nodes.create(1, "t").unwrap();
+    nodes.store(1, topic, 0, &["gone"]);
+    nodes.cut();
+    let run = nodes.grounds[1].run;
+    nodes.grounds[1] = Ground::new();
+    nodes.grounds[1].run = run;
+    nodes.grounds[1].role = TableRole::Follows(OTHER);
+    let refused = nodes.restart_led().err().unwrap().to_string();
+    assert!(refused.contains("is a new data directory"), "{refused}");
+}
+
+#[test]
+fn a_node_that_drains_waits_for_no_leader_that_has_ended() {
+    for is_cut_first in [false, true] {
+        let mut nodes = Nodes::new(None);
+        let create = CreateTopic {
+            name: "t".into(),
+            definition: "{}".into(),
+            partitions: vec![storage("disk")],
+        };
+        let link = nodes.clients[1];
+        let asked = nodes.all[1].request(link, Method::CreateTopic, TopicId(0), &create, &[]);
+        // It is proposed, and nobody answers.
+        nodes.all[1].to_peers.clear();
+        if is_cut_first {
+            nodes.input(1, PeerInput::Down(LEADER));
+        }
+        nodes.all[1].input(Input::Drain);
+        assert_eq!(nodes.all[1].drained, is_cut_first);
+        nodes.input(1, PeerInput::Down(LEADER));
+        assert!(nodes.all[1].drained);
+        assert!(nodes.all[1].error(link, asked).is_some());
+    }
 }

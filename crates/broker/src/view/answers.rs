@@ -7,6 +7,7 @@ use crate::identity::Identity;
 use crate::ids::Now;
 use crate::refusal::{Refused, no_topic, refuse, unknown_topic};
 use crate::request::DescribeRequest;
+use std::collections::BTreeMap;
 use wire::message::{ConsumerList, GapList, TopicDescription, TopicList};
 use wire::{ErrorCode, TopicId};
 
@@ -20,7 +21,9 @@ impl View<'_> {
     ) -> Result<Answer, Refused> {
         let namespace = identity.namespace.as_str();
         Ok(match request {
-            DescribeRequest::ListTopics => Answer::Topics(self.topic_list(identity, now)),
+            DescribeRequest::ListTopics(about) => {
+                Answer::Topics(self.topic_list(*about, identity, now)?)
+            }
             DescribeRequest::CheckAccess(check) => {
                 Answer::AccessChecked(identity.check_access(check, now)?)
             }
@@ -36,14 +39,35 @@ impl View<'_> {
         })
     }
 
-    /// The topics of a client's namespace that it may know of.
-    fn topic_list(&self, identity: &Identity, now: Now) -> TopicList {
+    /// The topics of a client's namespace that it may know of: those of this node, and one of each other
+    /// node that has some.
+    fn topic_list(
+        &self,
+        about: TopicId,
+        identity: &Identity,
+        now: Now,
+    ) -> Result<TopicList, Refused> {
+        if about != TopicId(0) {
+            let found = self.topics.of(&identity.namespace, about)?;
+            if !identity.may_know(&found.name, now) {
+                return Err(unknown_topic(about));
+            }
+        }
         let entries = self.commands.table().namespace(&identity.namespace);
         let entries = entries.filter(|entry| identity.may_know(&entry.record.name, now));
-        let topics = entries.filter_map(|entry| self.description(entry.record.topic));
-        TopicList {
-            topics: topics.collect(),
+        let mut topics = Vec::new();
+        let mut others = BTreeMap::new();
+        for entry in entries {
+            let (home, topic) = (entry.home(), entry.record.topic);
+            match home == self.ctx.node() {
+                true => topics.extend(self.description(topic)),
+                false => drop(others.entry(home).or_insert(topic)),
+            }
         }
+        Ok(TopicList {
+            topics,
+            others: others.into_values().collect(),
+        })
     }
 
     /// The topic of a name.

@@ -66,6 +66,7 @@ impl FakeServer {
                 let topics = self.topics.keys().map(|name| self.describe(name).unwrap());
                 let list = TopicList {
                     topics: topics.collect(),
+                    others: Vec::new(),
                 };
                 reply(conn, id, list.to_bytes());
             }

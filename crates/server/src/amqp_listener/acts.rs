@@ -67,7 +67,7 @@ impl AmqpListener {
         let act = host.acts.get(&id);
         match act.and_then(|act| act.plan.create.as_ref()) {
             Some(queue) => {
-                let request = CoordinatorRequest::CreateTopic(queue::create(queue));
+                let request = CoordinatorRequest::CreateTopic(TopicId(0), queue::create(queue));
                 let session = host.session;
                 self.calls.call(session, request, Then::TopicMade(id));
             }

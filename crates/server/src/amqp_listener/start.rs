@@ -25,7 +25,11 @@ impl AmqpListener {
     /// A virtual host that is to be found.
     pub(super) fn begin_host(namespace: &Arc<str>, calls: &mut Calls) -> Host {
         let host = Host::new(namespace, calls);
-        calls.call(host.session, DescribeRequest::ListTopics, Then::Topics);
+        calls.call(
+            host.session,
+            DescribeRequest::ListTopics(TopicId(0)),
+            Then::Topics,
+        );
         host
     }
 
@@ -183,7 +187,7 @@ impl AmqpListener {
                 config: String::new(),
             }],
         };
-        let request = CoordinatorRequest::CreateTopic(create);
+        let request = CoordinatorRequest::CreateTopic(TopicId(0), create);
         calls.call(host.session, request, Then::RecordsTopic);
     }
 

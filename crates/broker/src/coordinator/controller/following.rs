@@ -1,7 +1,7 @@
 //! The controller of a node that follows a table which another one leads.
 
 use super::leading::{PROPOSED_BYTES_MAX, UNTAKEN_MAX};
-use super::{Command, CommandToken, ControlError, Controller, Home, LEADER, Single};
+use super::{CatchingUp, Command, CommandToken, ControlError, Controller, Home, LEADER, Single};
 use crate::coordinator::table::Table;
 use crate::faults::{Fault, Planted};
 use crate::ids::{Now, StorageId};
@@ -46,6 +46,8 @@ pub(crate) struct Following {
     pieces_bytes: usize,
     /// How far that which came goes.
     received: u64,
+    /// How far the table of the leader had come when it answered last.
+    led_from: u64,
     /// Commands for the table that are not completed, in the order of their submission.
     pending: VecDeque<Pending>,
     /// The number of the next proposal, once a leader has said which were used.
@@ -61,6 +63,8 @@ pub(crate) struct Following {
     now: Duration,
     /// When the copy's log is tried again, which had no space.
     retry_at: Option<Duration>,
+    /// Nothing waits for a leader that is away.
+    is_draining: bool,
     planted: Planted,
 }
 
@@ -113,6 +117,7 @@ impl Following {
             node,
             link: Link::Down,
             steps: VecDeque::new(),
+            led_from: 0,
             recording: 0,
             pieces: Vec::new(),
             pieces_bytes: 0,
@@ -126,6 +131,7 @@ impl Following {
             patience,
             now: Duration::ZERO,
             retry_at: None,
+            is_draining: false,
             planted,
         }
     }
@@ -165,6 +171,7 @@ impl Following {
             return;
         }
         self.link = Link::Led;
+        self.led_from = leads.index;
         self.table = leads.table;
         if self.next_number.is_none() {
             self.next_number = Some(leads.proposed + 1);
@@ -433,10 +440,31 @@ impl Following {
         Some((place, self.pending[place].since))
     }
 
+    /// Ends what is not completed: nothing of the leader comes any more.
+    fn end_pending(&mut self) {
+        // What a leader may have heard of is in the table, or is not: nobody here knows.
+        let unheard = self.pending.iter().rposition(|it| it.number.is_some());
+        let unheard = unheard.map_or(0, |last| last + 1);
+        let unknown = ControlError::Unknown(
+            "this node ends, and it is not known whether the node that leads the table has carried \
+             it out, or will"
+                .into(),
+        );
+        let unled = self.unled();
+        let ended = self.pending.drain(..).enumerate();
+        self.done.extend(ended.map(|(place, pending)| {
+            let error = if place < unheard { &unknown } else { &unled };
+            (pending.token, Err(error.clone()))
+        }));
+    }
+
     /// Refuses what has waited too long for a leader.
     fn expire(&mut self) {
         if matches!(self.link, Link::Led) {
             return;
+        }
+        if self.is_draining {
+            self.end_pending();
         }
         let late = self.first_unheard();
         if let Some((place, _)) = late.filter(|(_, since)| self.now >= *since + self.patience) {
@@ -530,21 +558,12 @@ impl Controller for Following {
         self.single.is_idle() && !self.awaits_leader()
     }
 
+    fn drain(&mut self) {
+        self.is_draining = true;
+    }
+
     fn close(&mut self) {
-        // What a leader may have heard of is in the table, or is not: nobody here knows.
-        let unheard = self.pending.iter().rposition(|it| it.number.is_some());
-        let unheard = unheard.map_or(0, |last| last + 1);
-        let unknown = ControlError::Unknown(
-            "this node ends, and it is not known whether the node that leads the table has carried \
-             it out, or will"
-                .into(),
-        );
-        let unled = self.unled();
-        let ended = self.pending.drain(..).enumerate();
-        self.done.extend(ended.map(|(place, pending)| {
-            let error = if place < unheard { &unknown } else { &unled };
-            (pending.token, Err(error.clone()))
-        }));
+        self.end_pending();
         self.steps.truncate(self.recording);
         self.single.close();
     }
@@ -604,6 +623,17 @@ impl Controller for Following {
         };
         let late = late.map(|(_, since)| since + self.patience);
         late.into_iter().chain(self.retry_at).min()
+    }
+
+    fn catching_up(&self) -> CatchingUp {
+        if let Some(reason) = self.single.failure(Home::Table) {
+            return CatchingUp::Never(reason);
+        }
+        match &self.link {
+            Link::Apart(reason) => CatchingUp::Never(reason.clone()),
+            Link::Led if self.single.table.followed() >= self.led_from => CatchingUp::Done,
+            _ => CatchingUp::UnderWay,
+        }
     }
 
     fn poll_notice(&mut self) -> Option<String> {

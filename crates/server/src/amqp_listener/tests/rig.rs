@@ -189,8 +189,9 @@ impl Rig {
             return refused;
         }
         Some(Ok(match request {
-            Request::Describe(DescribeRequest::ListTopics) => Answer::Topics(TopicList {
+            Request::Describe(DescribeRequest::ListTopics(_)) => Answer::Topics(TopicList {
                 topics: self.topics.values().cloned().collect(),
+                others: Vec::new(),
             }),
             Request::Describe(DescribeRequest::DescribeConsumers(topic, _)) => {
                 let _: TopicId = topic;
@@ -205,7 +206,7 @@ impl Rig {
                     reason: "the test forbids it".to_owned(),
                 })
             }
-            Request::Coordinator(CoordinatorRequest::CreateTopic(create)) => {
+            Request::Coordinator(CoordinatorRequest::CreateTopic(_, create)) => {
                 Answer::Topic(self.make(&create.name, &create.definition))
             }
             Request::Coordinator(CoordinatorRequest::DeleteTopic(gone)) => {
