@@ -168,6 +168,7 @@ class Driver:
         metadata_bytes_max: int | None = None,
         data_block_bytes: int | None = None,
         validate_on_server: bool = False,
+        beside: str | None = None,
         exist_ok: bool = False,
     ) -> Topic:
         """Makes a topic, and opens it.
@@ -205,6 +206,9 @@ class Driver:
         - `metadata_bytes_max`: limit of an event's metadata, 1 MiB by default.
         - `data_block_bytes`: how much data one checksum covers, 4096 by default.
         - `validate_on_server`: whether the server checks metadata, too.
+        - `beside`: the name of a topic on whose shard of the server this one is
+          made, as that of the dead letters of its queues has to be; None leaves
+          that to the name. Raises `UnknownTopic` if there is none.
         - `exist_ok`: if there is a topic of that name, it is opened as it is.
           A `UserWarning` names what differs of what was given; `Topic.alter`
           changes it.

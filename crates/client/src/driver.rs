@@ -12,6 +12,7 @@ use crate::promise::{Pending, Promise, Reply};
 use crate::received_checksums::{ReadBack, ReceivedChecksums};
 use crate::session::{Call, Session};
 use crate::split_read::{self, Part};
+use crate::status;
 use crate::strided::{Selections, StridedWanted};
 use crate::topic_state::TopicState;
 use crate::url;
@@ -26,7 +27,7 @@ use std::time::Duration;
 use wire::codec::Codec;
 use wire::message::*;
 use wire::record::Gap;
-use wire::{ErrorCode, PartitionIndex, SessionId, TopicId};
+use wire::{DirectoryId, ErrorCode, PartitionIndex, SessionId, TopicId};
 
 /// How much longer than the server a call waits that the server is to answer at its deadline.
 const GRACE_MIN: Duration = Duration::from_millis(500);
@@ -431,17 +432,35 @@ impl Driver {
         .wait()
     }
 
-    /// All topics of the namespace, in the order of their names.
+    /// All topics of the namespace, on whichever nodes, in the order of their names.
     ///
     /// # Errors
     /// As any call.
     pub fn list_topics(&self) -> Result<Vec<TopicDescription>, ClientError> {
+        let list = self.begin_list_of_node(TopicId(0)).wait()?;
+        let mut topics = list.topics;
+        let others = list.others.into_iter();
+        let asked: Vec<_> = others.map(|topic| self.begin_list_of_node(topic)).collect();
+        // The topic that a node was asked about may be gone meanwhile.
+        for asked in asked {
+            match asked.wait() {
+                Ok(list) => topics.extend(list.topics),
+                Err(error) if error.code() == Some(ErrorCode::UnknownTopic) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        topics.sort_by(|one, other| one.name.cmp(&other.name));
+        topics.dedup_by(|one, other| one.topic == other.topic);
+        Ok(topics)
+    }
+
+    /// The topics of the node that this one is on; 0 is the first node.
+    fn begin_list_of_node(&self, topic: TopicId) -> Pending<TopicList> {
         let what = "the list of topics";
-        self.begin_call(Method::ListTopics, TopicId(0), &Nothing, what, |reply| {
+        self.begin_call(Method::ListTopics, topic, &Nothing, what, |reply| {
             let list = TopicList::from_bytes("topic list", &reply.head);
-            Ok(list.map_err(ClientError::damaged)?.topics)
+            list.map_err(ClientError::damaged)
         })
-        .wait()
     }
 
     /// How a topic is now.
@@ -522,17 +541,28 @@ impl Driver {
         .wait()
     }
 
-    /// The server's state, as JSON.
+    /// The server's state, as JSON: of all of its shards.
     ///
     /// # Errors
     /// As any call.
     pub fn status(&self) -> Result<String, ClientError> {
+        let first = self.begin_status_of(DirectoryId(0)).wait()?;
+        status::whole(first, |others| {
+            let asked = others.iter().map(|other| self.begin_status_of(*other));
+            let asked: Vec<_> = asked.collect();
+            asked.into_iter().map(Pending::wait).collect()
+        })
+    }
+
+    /// The state of the node with this data directory; 0 is the first one.
+    fn begin_status_of(&self, directory: DirectoryId) -> Pending<String> {
         let what = "the server's status";
-        self.begin_call(Method::Status, TopicId(0), &Nothing, what, |reply| {
+        // The place of a node is followed as that of a topic is.
+        let place = TopicId(directory.0);
+        self.begin_call(Method::Status, place, &Nothing, what, |reply| {
             let status = StatusReply::from_bytes("status", &reply.head);
             Ok(status.map_err(ClientError::damaged)?.json)
         })
-        .wait()
     }
 
     /// Whether this client might do something, and why not: `verb` is read, write, manage or

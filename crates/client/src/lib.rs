@@ -55,6 +55,7 @@ mod runtime;
 mod session;
 mod split_read;
 mod standing;
+mod status;
 mod steps;
 mod strided;
 mod threads;

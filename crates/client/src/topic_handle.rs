@@ -57,6 +57,32 @@ impl Driver {
         definition: &Definition,
         partitions: &[PartitionStorage],
     ) -> Pending<TopicHandle> {
+        self.begin_create_topic_at(TopicId(0), name, definition, partitions)
+    }
+
+    /// [`Driver::create_topic`] on the node that has `beside`, as a queue's topic and that of its dead letters
+    /// have to be. Other topics are spread over the nodes by their names.
+    ///
+    /// # Errors
+    /// As [`Driver::create_topic`]; [`ErrorCode::UnknownTopic`] if `beside` is gone.
+    pub fn create_topic_beside(
+        &self,
+        beside: &TopicHandle,
+        name: &str,
+        definition: &Definition,
+        partitions: &[PartitionStorage],
+    ) -> Result<TopicHandle, ClientError> {
+        self.begin_create_topic_at(beside.id(), name, definition, partitions)
+            .wait()
+    }
+
+    fn begin_create_topic_at(
+        &self,
+        beside: TopicId,
+        name: &str,
+        definition: &Definition,
+        partitions: &[PartitionStorage],
+    ) -> Pending<TopicHandle> {
         if let Err(error) = topic::check_topic_name(name) {
             return Pending::failed(ClientError::invalid(error));
         }
@@ -70,7 +96,7 @@ impl Driver {
         };
         let driver = self.clone();
         let what = format!("topic {name} to be made");
-        self.begin_call(Method::CreateTopic, TopicId(0), &body, what, move |reply| {
+        self.begin_call(Method::CreateTopic, beside, &body, what, move |reply| {
             TopicHandle::new(driver, description(&reply)?)
         })
     }
@@ -277,7 +303,7 @@ impl TopicHandle {
             })
     }
 
-    /// Makes the topic `name`, if there is none, with one partition that is
+    /// Makes the topic `name`, if there is none, beside this one and with one partition that is
     /// stored like this topic's first.
     pub(crate) fn begin_companion(&self, name: &str, definition: &Definition) -> Pending<()> {
         self.try_companion(name, definition, COMPANION_TRIES)
@@ -300,12 +326,13 @@ impl TopicHandle {
         let mailbox = session.mailbox.clone();
         let known = self.driver.begin_describe_topic(name);
         let name = name.to_owned();
+        let beside = self.id();
         let made = known.and_then(&mailbox, timeout, {
             let (name, definition) = (name.clone(), definition.clone());
             move |known| match known {
                 Ok(_) => Pending::ready(()),
                 Err(error) if error.code() == Some(ErrorCode::UnknownTopic) => driver
-                    .begin_create_topic(&name, &definition, &[first.storage])
+                    .begin_create_topic_at(beside, &name, &definition, &[first.storage])
                     .then(|_| Ok(())),
                 Err(error) => Pending::failed(error),
             }

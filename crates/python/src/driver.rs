@@ -581,6 +581,9 @@ impl Driver {
     /// - `metadata_bytes_max`: limit of an event's metadata, 1 MiB by default.
     /// - `data_block_bytes`: how much data one checksum covers, 4096 by default.
     /// - `validate_on_server`: whether the server checks metadata, too.
+    /// - `beside`: the name of a topic on whose shard of the server this one is
+    ///   made, as that of the dead letters of its queues has to be; None leaves
+    ///   that to the name. Raises `UnknownTopic` if there is none.
     /// - `exist_ok`: if there is a topic of that name, it is opened as it is.
     ///   A `UserWarning` names what differs of what was given; `Topic.alter`
     ///   changes it.
@@ -591,7 +594,7 @@ impl Driver {
                         partition_selector = None, serializer = None, durability = None,
                         retention = None, keep_until_acknowledged = None,
                         overflow = None, metadata_bytes_max = None, data_block_bytes = None,
-                        validate_on_server = false, exist_ok = false))]
+                        validate_on_server = false, beside = None, exist_ok = false))]
     #[allow(clippy::too_many_arguments)]
     fn create_topic(
         &self,
@@ -609,6 +612,7 @@ impl Driver {
         metadata_bytes_max: Option<u64>,
         data_block_bytes: Option<u64>,
         validate_on_server: bool,
+        beside: Option<String>,
         exist_ok: bool,
     ) -> PyResult<Topic> {
         let storages = storages(py, partitions, storage)?;
@@ -659,7 +663,14 @@ impl Driver {
             .map_err(|reason| error::new(py, "InvalidTopic", reason.to_string()))?;
         let asked = definition.to_json();
         let (handle, was_there) = self.make(py, move |driver| {
-            match driver.create_topic(&name, &definition, &storages) {
+            let created = match &beside {
+                Some(other) => {
+                    let other = driver.open_topic(other)?;
+                    driver.create_topic_beside(&other, &name, &definition, &storages)
+                }
+                None => driver.create_topic(&name, &definition, &storages),
+            };
+            match created {
                 Err(ClientError::Server(reply))
                     if exist_ok && reply.code == wire::ErrorCode::TopicExists =>
                 {

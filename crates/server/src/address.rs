@@ -54,6 +54,17 @@ pub fn authority(address: &str) -> Option<&str> {
     authority.or_else(|| address.strip_prefix("tls://"))
 }
 
+/// The same port at every interface, of an address of TCP or TLS.
+pub fn anywhere(address: &str) -> String {
+    match (address.split_once("://"), authority(address)) {
+        (Some((scheme, _)), Some(authority)) => {
+            let port = authority.rsplit_once(':').map_or("", |(_, port)| port);
+            format!("{scheme}://0.0.0.0:{port}")
+        }
+        _ => address.to_owned(),
+    }
+}
+
 /// Whether what passes at `address` is encrypted, and its server verified.
 pub fn is_encrypted(address: &str) -> bool {
     address.starts_with("tls://")
@@ -69,6 +80,17 @@ pub fn socket_path(address: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_is_the_same_at_every_interface() {
+        for (address, everywhere) in [
+            ("tcp://127.0.0.1:9", "tcp://0.0.0.0:9"),
+            ("tls://[::1]:9", "tls://0.0.0.0:9"),
+            ("unix:///a:9", "unix:///a:9"),
+        ] {
+            assert_eq!(anywhere(address), everywhere);
+        }
+    }
 
     #[test]
     fn loopback_and_sockets_stay_on_the_host() {

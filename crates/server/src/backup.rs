@@ -10,6 +10,7 @@ use crate::directory::{self, IDENTITY_FILE, LOCK_FILE};
 use crate::durable_file::{self, make_private, read_if_there};
 use crate::error::ServerError;
 use crate::host::random_u128;
+use crate::shards;
 use log::{CopyFor, OsDisk, copy_live, removed_from};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -58,6 +59,7 @@ pub fn back_up(
             why: format!("it has no {IDENTITY_FILE}: it is no data directory"),
         });
     }
+    shards::refuse_several(&from, "a backup")?;
     let target = to.to_owned();
     let refuse = |why: &str| ServerError::Directory {
         directory: target.clone(),

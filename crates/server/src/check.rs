@@ -8,7 +8,8 @@ use crate::directory::{self, DataDirectory, Looked};
 use crate::error::{ConfigError, ServerError};
 use crate::file_system::{self, FileSystem};
 use crate::host::Host;
-use crate::server::SOCKET_PATH_BYTES_MAX;
+use crate::running::SOCKET_PATH_BYTES_MAX;
+use crate::shards;
 use crate::storages::Storages;
 use crate::system;
 use broker::NodeOptions;
@@ -62,14 +63,30 @@ pub fn check(config: &Config) -> Vec<Finding> {
             findings.wrong(key, ConfigError::Value { key: key_text, why }.into());
         }
     }
-    let is_free = findings.directory(config);
-    if is_free {
-        findings.addresses(config);
-    } else {
-        findings.caution(
+    let count = config.shards.count(config);
+    let owns = count.and_then(|count| shards::configs_of(config, count));
+    let owns = match owns {
+        Ok(owns) => {
+            if owns.len() > 1 {
+                findings.fine("shards", format!("{} shards", owns.len()));
+            }
+            owns
+        }
+        Err(error) => {
+            findings.wrong("shards", error.into());
+            vec![config.clone()]
+        }
+    };
+    let mut is_free = true;
+    for own in &owns {
+        is_free &= findings.directory(own);
+    }
+    match is_free {
+        true => owns.iter().for_each(|own| findings.addresses(own)),
+        false => findings.caution(
             "listen",
             "not tried: the server that has the directory may listen there".to_owned(),
-        );
+        ),
     }
     match certificates::check(config) {
         Ok(None) => {}

@@ -8,6 +8,7 @@ pub use crate::value::Value;
 use crate::address::{self, Reach};
 use crate::error::ConfigError;
 use crate::placement::Cores;
+use crate::shards::Shards;
 use std::path::{Path, PathBuf};
 
 /// What is to be known of one setting, for files, flags and documentation.
@@ -91,6 +92,13 @@ settings! {
     ///
     /// One server owns it at a time. It must be on a local disk for `synced` to mean what it says.
     directory: PathBuf = PathBuf::from("thalweg-data"), "path";
+    /// How many shards the server has, each with a thread that serves the network and the topics that are on it: a
+    /// number, or `auto`.
+    ///
+    /// One for each two processors is `auto`. None is as many as the data directory has, and one for a new one; fewer
+    /// than it has are refused. Shard K listens at the ports of `listen` plus K, and clients find it by themselves;
+    /// those of AMQP use the first one alone. Memory and disk threads are divided.
+    shards: Shards = Shards::default(), "count";
     /// Addresses to listen at, for example `tcp://127.0.0.1:0` (port 0: the system chooses one).
     ///
     /// `tls://HOST:PORT` is encrypted, and may be reached from other hosts: `tls://0.0.0.0:443`.

@@ -51,12 +51,18 @@ pub struct Descriptors {
     reserved: u64,
     /// So many connections may come before descriptors are counted again.
     uncounted: u64,
+    /// How many count the same descriptors.
+    sharers: u64,
 }
 
 impl Descriptors {
-    /// By the limit that the process has now.
-    pub fn of_process() -> Self {
-        Self::of_limit(getrlimit(Resource::Nofile).current)
+    /// By the limit that the process has now, which so many parts of it share.
+    pub fn of_process(sharers: u64) -> Self {
+        let limit = getrlimit(Resource::Nofile).current;
+        Self {
+            sharers: sharers.max(1),
+            ..Self::of_limit(limit)
+        }
     }
 
     fn of_limit(limit: Option<u64>) -> Self {
@@ -65,6 +71,7 @@ impl Descriptors {
             limit,
             reserved: share.clamp(RESERVED_MIN, RESERVED_MAX),
             uncounted: 0,
+            sharers: 1,
         }
     }
 
@@ -94,7 +101,7 @@ impl Descriptors {
             .connections_end()
             .saturating_sub(open.unwrap_or(u64::MAX));
         // Others open files meanwhile, and a connection over shared memory has several.
-        self.uncounted = (free + excess) / 4;
+        self.uncounted = (free + excess) / (4 * self.sharers);
         excess
     }
 
@@ -104,7 +111,8 @@ impl Descriptors {
         // What cannot be counted finds no descriptor to be counted with.
         let open = open.unwrap_or(most);
         match open > end {
-            true => open - end + self.reserved / 2,
+            // Each lets its part of them go.
+            true => (open - end + self.reserved / 2).div_ceil(self.sharers),
             false => 0,
         }
     }

@@ -6,6 +6,8 @@ use broker::{AuditRecord, Line};
 use log::{DiskError, Operation, OperationToken, Outcome};
 use net::{BulkToken, Capabilities, LinkId, Message, Peer, ReactorEvent, RegionRead, RegionWrite};
 use std::time::Duration;
+use wire::NodeId;
+use wire::table::TableMessage;
 
 /// How long inputs are taken before what they led to is sent: many frames then cost one
 /// system call, and none waits noticeably longer.
@@ -107,4 +109,7 @@ pub trait Environment {
 
     /// A record for the audit trail. Does not wait.
     fn audit(&mut self, record: AuditRecord);
+
+    /// Sends a message to another node of the table. A node that is alone has none to send to.
+    fn send_to_node(&mut self, _node: NodeId, _message: TableMessage) {}
 }

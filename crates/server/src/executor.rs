@@ -557,8 +557,7 @@ impl<E: Environment> Executor<E> {
                     amqp.wrote(self.now, link, token, write);
                 }
             }
-            // Its node is alone.
-            Output::Peer { .. } => {}
+            Output::Peer { node, message } => self.environment.send_to_node(node, message),
             Output::Draining => self.draining = true,
             Output::Drained => self.drained = true,
             Output::Join {

@@ -1,6 +1,6 @@
-//! A running server.
+//! One node of a server, on a thread of its own.
 
-use crate::access_files::Believed;
+use crate::access_files::{AccessFiles, Believed};
 use crate::address;
 use crate::amqp_listener::{self, AmqpListener};
 use crate::audit_trail::AuditTrail;
@@ -12,24 +12,27 @@ use crate::disk_threads::DiskThreads;
 use crate::error::{ConfigError, ServerError};
 use crate::examine_threads::ExamineThreads;
 use crate::executor::Executor;
+use crate::fate::{Ends, Fate, PartHandle};
 use crate::file_system::{FileSystem, measure_sync};
 use crate::group_file::{Group, GroupFile};
 use crate::host::{Host, random_u128};
 use crate::placement::Cores;
 use crate::server_log::ServerLog;
+use crate::shards::{Joining, Peers};
 use crate::storages::Storages;
 use crate::system::{self, End, Parts, ShutdownRequest, System};
-use broker::{ClientCertificates, Counters, Limits, Line, Node, NodeOptions};
+use broker::{ClientCertificates, Counters, Limits, Line, Node, NodeOptions, Nodes, TableRole};
 use fabric::{Shm, ShmOptions};
 use log::{Disk, OsDisk, StorageKind};
 use memory::Pool;
 use memory::thread::JoinHandle;
 use net::{
-    Carries, Inproc, LinkOptions, Listener, NetError, Reactor, Tcp, Tls, Transports, Unix, Waker,
+    Carries, Identities, Inproc, LinkOptions, Listener, NetError, Reactor, Tcp, Tls, Transports,
+    Unix,
 };
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 use wire::{DirectoryId, ServerInstance};
 
@@ -40,172 +43,151 @@ pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 100;
 /// has none, and memory is not for everybody who can reach a port.
 const FIRST_PAYLOAD_BYTES_MAX: u64 = 64 << 10;
 
-/// A server that runs on a thread of its own, until it is drained, killed or
-/// dropped; dropping it drains it.
+/// A node that runs on a thread of its own, until it is drained or killed.
 #[derive(Debug)]
-pub struct Server {
-    endpoints: Vec<String>,
-    amqp_endpoints: Vec<String>,
-    directory: DirectoryId,
-    instance: ServerInstance,
-    token: [u8; 32],
-    drain_timeout: Duration,
-    handle: DrainHandle,
-    counters: Arc<Counters>,
-    ending: Arc<Ending>,
-    thread: Option<JoinHandle<Result<(), ServerError>>>,
+pub(crate) struct Running {
+    pub endpoints: Vec<String>,
+    pub amqp_endpoints: Vec<String>,
+    pub directory: DirectoryId,
+    pub instance: ServerInstance,
+    pub token: [u8; 32],
+    pub counters: Arc<Counters>,
+    thread: Option<JoinHandle<Result<Ended, ServerError>>>,
+    /// Of the first node, if it listens by TLS.
+    certificates: Option<Arc<Mutex<Certificates>>>,
+    /// What the other nodes of the server share with the first.
+    shared: Shared,
 }
 
-/// Whether a server has begun to end.
-#[derive(Debug, Default)]
-struct Ending {
-    begun: Mutex<bool>,
-    changed: Condvar,
+/// How a node has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It was asked to end at once, and has closed nothing.
+    Killed,
+    /// It has closed what it had.
+    Closed,
 }
 
-impl Ending {
-    fn begin(&self) {
-        *self.begun.lock().expect("no holder panics here") = true;
-        self.changed.notify_all();
-    }
-
-    fn wait(&self) {
-        let begun = self.begun.lock().expect("no holder panics here");
-        let begun = self.changed.wait_while(begun, |begun| !*begun);
-        drop(begun.expect("no holder panics here"));
-    }
-}
-
-/// Says that the server ends when it is dropped, however its thread ended.
-struct Ends(Arc<Ending>);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        self.0.begin();
-    }
-}
-
-/// Asks a server to drain, from any thread.
+/// What all nodes of a server have of the first.
 #[derive(Debug, Clone)]
-pub struct DrainHandle {
-    shutdown: Arc<ShutdownRequest>,
-    waker: Waker,
+struct Shared {
+    token: [u8; 32],
+    access: AccessFiles,
+    certificates: Option<Shown>,
 }
 
-impl DrainHandle {
-    /// Finish what was taken, within `timeout`, and end. Does not wait.
-    pub fn drain(&self, timeout: Duration) {
-        self.shutdown.drain(timeout);
-        self.waker.wake();
-    }
+/// What listeners of TLS show, and by which certificates clients are let in.
+#[derive(Debug, Clone)]
+struct Shown {
+    identities: Identities,
+    clients: ClientCertificates,
 }
 
-impl Server {
-    /// Starts a server that listens, and writes its group file. What it has to say to an
-    /// operator goes to `log`, from any thread: a function of lines, or a subscriber of
-    /// `tracing`.
-    pub fn start(config: Config, log: impl Into<ServerLog>) -> Result<Self, ServerError> {
-        Self::start_with(config, Storages::new(), log)
-    }
-
-    /// Starts a server within this program: it listens at an `inproc://`
-    /// address only, that [`Server::endpoints`] has, and writes no group file.
-    pub fn embedded(config: Config, log: impl Into<ServerLog>) -> Result<Self, ServerError> {
-        Self::embedded_with(config, Storages::new(), log)
-    }
-
-    /// [`Server::start`] with kinds of storage of the caller's.
-    pub fn start_with(
-        config: Config,
-        storages: Storages,
-        log: impl Into<ServerLog>,
-    ) -> Result<Self, ServerError> {
-        Self::launch(config, storages, log.into(), false)
-    }
-
-    /// [`Server::embedded`] with kinds of storage of the caller's.
-    pub fn embedded_with(
-        config: Config,
-        storages: Storages,
-        log: impl Into<ServerLog>,
-    ) -> Result<Self, ServerError> {
-        Self::launch(config, storages, log.into(), true)
-    }
-
-    fn launch(
-        config: Config,
-        storages: Storages,
-        log: ServerLog,
-        embedded: bool,
-    ) -> Result<Self, ServerError> {
-        config.validate()?;
-        for (key, cores) in [("cores", &config.cores), ("disk_cores", &config.disk_cores)] {
-            place(key, cores, || Ok(()))?;
+impl From<&Certificates> for Shown {
+    fn from(certificates: &Certificates) -> Self {
+        Self {
+            identities: certificates.identities(),
+            clients: certificates.of_clients().clone(),
         }
+    }
+}
+
+/// Which node of a server is started.
+pub(crate) struct Part<'a> {
+    pub role: TableRole,
+    /// All of them.
+    pub nodes: Arc<Nodes>,
+    /// Its way to the others, if there are any.
+    pub peers: Option<Peers>,
+    /// The first, for one behind it.
+    pub first: Option<&'a Running>,
+    /// Ends with it, and ends it.
+    pub fate: Arc<Fate>,
+    /// Whether its clients are in its process.
+    pub is_embedded: bool,
+}
+
+impl Running {
+    /// Starts a node that listens.
+    pub fn launch(
+        config: Config,
+        storages: Storages,
+        log: &ServerLog,
+        part: Part<'_>,
+    ) -> Result<Self, ServerError> {
+        let embedded = part.is_embedded;
         let host = Host::this();
         let directory = DataDirectory::open(&config.directory, &host, config.take_over)?;
         let file_system = FileSystem::of(directory.path())?;
         for caution in directory.cautions() {
             log.write(&Line::warning(caution.clone()));
         }
-        if !embedded {
+        if !embedded && part.first.is_none() {
             // A program that has a server within it sets its limits itself.
             if let Some(line) = descriptors::raise_limit() {
                 log.write(&Line::info(line));
             }
-            report_storage(&log, directory.path(), file_system);
+            report_storage(log, directory.path(), file_system);
         }
         // What memory partitions and readers give up is what the next ones
         // need; what nobody needs is given back.
         let pool = Pool::new(config.memory_bytes_max as usize);
         let certificates = match certificates::are_needed(&config) && !embedded {
-            true => Some(Certificates::open(
+            true if part.first.is_none() => Some(Certificates::open(
                 &config,
                 &directory,
                 &host,
                 SystemTime::now(),
             )?),
-            false => None,
+            _ => None,
         };
-        let mut transports = transports(&config, &pool, &log);
-        if let Some(certificates) = &certificates {
+        let shared = match part.first {
+            Some(first) => first.shared.clone(),
+            None => Shared {
+                token: *directory.token(),
+                access: directory.access().clone(),
+                certificates: certificates.as_ref().map(Shown::from),
+            },
+        };
+        let mut transports = transports(&config, &pool, log);
+        if let Some(shown) = &shared.certificates {
             let tls = Tls::new(port_options(&config, &pool));
-            let tls = tls.listening_as(certificates.identities());
-            let clients = certificates.of_clients().authorities.clone();
-            transports = transports.with(tls.asking(clients));
+            let tls = tls.listening_as(shown.identities.clone());
+            transports = transports.with(tls.asking(shown.clients.authorities.clone()));
         }
-        let mut listeners = listen(
-            &config,
-            &directory,
-            file_system,
-            &transports,
-            embedded,
-            &log,
-        )?;
+        let mut listeners = listen(&config, &directory, file_system, &transports, embedded, log)?;
         let amqp = match embedded {
             // Its clients are in its process.
             true => Vec::new(),
-            false => listen_for_amqp(&config, &pool, certificates.as_ref())?,
+            false => listen_for_amqp(&config, &pool, shared.certificates.as_ref())?,
         };
         let amqp_endpoints: Vec<String> = shared_ports(&config, &listeners)
             .chain(&amqp)
             .flat_map(|listener| endpoints(listener.address(), &host))
             .collect();
-        let trusted = certificates.as_ref().map(Certificates::trusted);
-        let of_clients = certificates.as_ref().map(Certificates::of_clients).cloned();
+        let of_clients = shared.certificates.as_ref();
+        let of_clients = of_clients.map(|shown| shown.clients.clone());
         let certificates = certificates.map(|certificates| Arc::new(Mutex::new(certificates)));
         let endpoints: Vec<String> = listeners
             .iter()
             .flat_map(|listener| endpoints(listener.address(), &host))
             .collect();
+        // All are on one host: a client reaches each where it has reached another.
+        let addresses = listeners.iter().flat_map(|one| addresses(one.address()));
+        let addresses = addresses.map(|one| address::anywhere(&one));
+        part.nodes
+            .listens(part.role.node(), directory.id(), addresses.collect());
 
-        let believed = Believed::at_start(directory.access(), &log);
+        let believed = Believed::at_start(&shared.access, log);
         if let Some(of_clients) = &of_clients {
             believed.others().show(of_clients.shown.clone());
         }
         let started = Instant::now();
         let disk: Arc<dyn Disk> = Arc::new(OsDisk::with_pool(pool.clone()));
         let counters = Arc::<Counters>::default();
+        let mut reactor = Reactor::new().map_err(net_system)?;
+        reactor.set_spin(Duration::from_micros(config.spin_us.into()));
+        let waker = reactor.waker();
         let node = open_node(
             &config,
             &directory,
@@ -217,14 +199,15 @@ impl Server {
                 counters: counters.clone(),
                 believed: &believed,
                 certificates: of_clients,
+                token: shared.token,
             },
-            started,
-            &log,
+            (&part, started),
+            log,
         )?;
         directory.keep_path()?;
-        let mut reactor = Reactor::new().map_err(net_system)?;
-        reactor.set_spin(Duration::from_micros(config.spin_us.into()));
-        let waker = reactor.waker();
+        if let Some(peers) = &part.peers {
+            peers.wake_with(waker.clone());
+        }
         let threads = place("disk_cores", &config.disk_cores, || {
             let count = config.disk_threads;
             let (log, counters) = (log.clone(), counters.clone());
@@ -241,7 +224,7 @@ impl Server {
             payload_bytes_max: config.payload_bytes_max,
             pool: pool.clone(),
             random: random_u128,
-            guest: config.amqp_guest.then(|| *directory.token()),
+            guest: config.amqp_guest.then_some(shared.token),
         };
         if serves_amqp && config.amqp_guest {
             log.warn(
@@ -262,9 +245,10 @@ impl Server {
             log: log.clone(),
             shutdown: shutdown.clone(),
             started,
-            descriptors: Descriptors::of_process(),
+            descriptors: Descriptors::of_process(part.nodes.count() as u64),
             certificates: certificates.clone(),
             audit,
+            peers: part.peers,
         })
         .map_err(net_system)?;
         let pending_connections_max = config.pending_connections_max as usize;
@@ -272,34 +256,16 @@ impl Server {
         if serves_amqp {
             executor = executor.with_amqp(AmqpListener::new(amqp_options));
         }
-        let group_file = match &config.group_file {
-            Some(path) if !embedded => Some(GroupFile::write(
-                path,
-                &Group {
-                    directory: directory.id(),
-                    instance: directory.instance(),
-                    host: &host,
-                    endpoints: &endpoints,
-                    token: directory.token(),
-                    certificates: trusted.unwrap_or_default(),
-                },
-            )?),
-            _ => None,
-        };
-        if let (Some(certificates), Some(file)) = (&certificates, &group_file) {
-            let mut certificates = certificates.lock().expect("no holder panics here");
-            certificates.publish_in(file.clone());
-        }
-        let (id, instance, token) = (directory.id(), directory.instance(), *directory.token());
+        let (id, instance) = (directory.id(), directory.instance());
         let slice = Duration::from_micros(config.slice_us.into());
-        let ending = Arc::<Ending>::default();
-        let ends = Ends(ending.clone());
+        let ends = part.fate.joined(PartHandle { shutdown, waker });
+        let log = log.clone();
         let thread = place("cores", &config.cores, || {
             memory::thread::spawn("thalweg-node", move || {
                 if !slice.is_zero() {
                     report_slice(&log, slice, memory::set_time_slice(slice));
                 }
-                let ended = log.scope(|| run(executor, directory, group_file, ends, &log));
+                let ended = log.scope(|| run(executor, directory, ends, &log));
                 log.flush_all();
                 ended
             })
@@ -309,82 +275,42 @@ impl Server {
             amqp_endpoints,
             directory: id,
             instance,
-            token,
-            drain_timeout: Duration::from_millis(config.drain_timeout_ms.into()),
-            handle: DrainHandle { shutdown, waker },
+            token: shared.token,
             counters,
-            ending,
             thread: Some(thread),
+            shared,
+            certificates,
         })
     }
 
-    /// Where it listens, complete with ports; the first is the preferred one.
-    pub fn endpoints(&self) -> &[String] {
-        &self.endpoints
+    /// Writes where clients of other processes find it.
+    pub fn publish(&self, path: &Path) -> Result<GroupFile, ServerError> {
+        let mut certificates = self
+            .certificates
+            .as_ref()
+            .map(|it| it.lock().expect("no holder panics here"));
+        let trusted = certificates.as_ref().map(|it| it.trusted());
+        let file = GroupFile::write(
+            path,
+            &Group {
+                directory: self.directory,
+                instance: self.instance,
+                host: &Host::this(),
+                endpoints: &self.endpoints,
+                token: &self.token,
+                certificates: trusted.unwrap_or_default(),
+            },
+        )?;
+        if let Some(certificates) = &mut certificates {
+            certificates.publish_in(file.clone());
+        }
+        Ok(file)
     }
 
-    /// Where it listens for clients of AMQP, complete with ports.
-    pub fn amqp_endpoints(&self) -> &[String] {
-        &self.amqp_endpoints
-    }
-
-    /// The permanent id of its data directory.
-    pub fn directory(&self) -> DirectoryId {
-        self.directory
-    }
-
-    /// This run of a server.
-    pub fn instance(&self) -> ServerInstance {
-        self.instance
-    }
-
-    /// What clients present where the transport does not prove who they are.
-    pub fn token(&self) -> &[u8; 32] {
-        &self.token
-    }
-
-    /// What it counts, as in the status; to be read at any time, without asking the server.
-    pub fn counters(&self) -> &Arc<Counters> {
-        &self.counters
-    }
-
-    /// What asks it to drain.
-    pub fn drain_handle(&self) -> DrainHandle {
-        self.handle.clone()
-    }
-
-    /// Finishes what was taken, refuses the rest, closes the data and ends.
-    ///
-    /// # Errors
-    /// [`ServerError::DrainTimeout`] if that took longer than `timeout`, and
-    /// what made the server end on its own.
-    pub fn drain(mut self, timeout: Duration) -> Result<(), ServerError> {
-        self.handle.drain(timeout);
-        self.join()
-    }
-
-    /// Waits until it has begun to end: somebody asked for a drain, by a [`DrainHandle`] or as a
-    /// client, or it ended on its own. [`Server::wait`] waits for the rest.
-    pub fn wait_for_drain(&self) {
-        self.ending.wait();
-    }
-
-    /// Waits until it has ended: drained by a [`DrainHandle`] or a client.
-    pub fn wait(mut self) -> Result<(), ServerError> {
-        self.join()
-    }
-
-    /// Ends at once, closing nothing, as if the process had died: for tests.
-    pub fn kill(mut self) {
-        self.handle.shutdown.kill();
-        self.handle.waker.wake();
-        // However it ended, it was to be killed.
-        let _ = self.join();
-    }
-
-    fn join(&mut self) -> Result<(), ServerError> {
+    /// Waits until its thread has ended. Says nothing the second time.
+    pub fn join(&mut self) -> Result<Ended, ServerError> {
         match self.thread.take().map(JoinHandle::join) {
-            None => Ok(()),
+            None => Ok(Ended::Closed),
             Some(Ok(result)) => result,
             Some(Err(_)) => Err(ServerError::Node(
                 "the server's thread panicked, which is a bug; the next start recovers the data"
@@ -392,20 +318,15 @@ impl Server {
             )),
         }
     }
-}
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        if self.thread.is_some() {
-            self.handle.drain(self.drain_timeout);
-            // A program that wants to know how it went calls `drain`.
-            let _ = self.join();
-        }
+    /// Whether it was not waited for.
+    pub fn may_run(&self) -> bool {
+        self.thread.is_some()
     }
 }
 
 /// Starts threads where the setting `key` says.
-fn place<T>(
+pub(crate) fn place<T>(
     key: &str,
     cores: &Cores,
     start: impl FnOnce() -> io::Result<T>,
@@ -421,10 +342,9 @@ fn place<T>(
 fn run(
     executor: Executor<System>,
     directory: DataDirectory,
-    group_file: Option<GroupFile>,
     ends: Ends,
     log: &ServerLog,
-) -> Result<(), ServerError> {
+) -> Result<Ended, ServerError> {
     // The executor is gone after this, and with it listeners and disk threads:
     // nothing touches the directory any more.
     let mut drained_from = Instant::now();
@@ -432,7 +352,7 @@ fn run(
         drained_from = Instant::now();
         let line = "drain: nothing new is taken, what was taken is answered";
         log.write_each(&Line::info(line.to_owned()));
-        ends.0.begin();
+        ends.begin();
     };
     let end = system::run(executor, drain_begins).map_err(net_system)?;
     if matches!(end, End::Drained) {
@@ -442,28 +362,19 @@ fn run(
         )));
     }
     match end {
-        // As after a death: group file and owner's record stay behind.
-        End::Killed => Ok(()),
-        End::Drained => {
-            group_file.map_or(Ok(()), GroupFile::remove)?;
-            directory.give_back()
-        }
+        // As after a death: the owner's record stays behind.
+        End::Killed => Ok(Ended::Killed),
+        End::Drained => directory.give_back().map(|()| Ended::Closed),
         End::Unclean { why } => {
-            // The rest first: nobody has the directory any more, whatever failed in it.
-            let given_back = group_file
-                .map_or(Ok(()), GroupFile::remove)
-                .and_then(|()| directory.give_back());
-            Err(ServerError::Unclean(match given_back {
+            // Nobody has the directory any more, whatever failed in it.
+            Err(ServerError::Unclean(match directory.give_back() {
                 Ok(()) => why,
                 Err(error) => format!("{why}; {error}"),
             }))
         }
-        End::TimedOut { waited } => {
-            group_file.map_or(Ok(()), GroupFile::remove)?;
-            Err(ServerError::DrainTimeout {
-                waited_ms: waited.as_millis() as u64,
-            })
-        }
+        End::TimedOut { waited } => Err(ServerError::DrainTimeout {
+            waited_ms: waited.as_millis() as u64,
+        }),
     }
 }
 
@@ -506,6 +417,7 @@ struct Stores<'a> {
     counters: Arc<Counters>,
     believed: &'a Believed,
     certificates: Option<ClientCertificates>,
+    token: [u8; 32],
 }
 
 fn open_node(
@@ -513,7 +425,7 @@ fn open_node(
     directory: &DataDirectory,
     host: &Host,
     stores: Stores<'_>,
-    started: Instant,
+    (part, started): (&Part<'_>, Instant),
     log: &ServerLog,
 ) -> Result<Node, ServerError> {
     let limits = Limits {
@@ -531,7 +443,9 @@ fn open_node(
     options.limits = limits;
     options.directory_id = directory.id();
     options.instance = directory.instance();
-    options.token = *directory.token();
+    options.token = stores.token;
+    options.role = part.role;
+    options.nodes = part.nodes.clone();
     options.trust = stores.believed.trust();
     options.rules = stores.believed.rules();
     options.examiner = stores.believed.others().clone();
@@ -543,8 +457,14 @@ fn open_node(
     options.seed = random_u128();
     options.accept_loss = config.accept_loss;
     options.counters = stores.counters;
-    let (node, start) = Node::open(options, system::now(started))
-        .map_err(|error| ServerError::Node(error.to_string()))?;
+    let now = system::now(started);
+    let opened = match &part.peers {
+        Some(peers) if part.first.is_some() => {
+            Node::open_led(options, now, &mut Joining::new(peers, started))
+        }
+        _ => Node::open(options, now),
+    };
+    let (node, start) = opened.map_err(|error| ServerError::Node(error.to_string()))?;
     // None of these is left out: each may be about another loss.
     for line in start.lines.iter().chain(&start.failed) {
         log.write_each(&Line::warning(line.clone()));
@@ -601,14 +521,13 @@ fn shared_ports<'a>(
 fn listen_for_amqp(
     config: &Config,
     pool: &Pool,
-    certificates: Option<&Certificates>,
+    shown: Option<&Shown>,
 ) -> Result<Vec<Box<dyn Listener>>, ServerError> {
     let options = amqp_options(config, pool);
     let mut transports = Transports::new().with(Tcp::new(options.clone()));
-    if let Some(certificates) = certificates {
-        let tls = Tls::new(options).listening_as(certificates.identities());
-        let clients = certificates.of_clients().authorities.clone();
-        transports = transports.with(tls.asking(clients));
+    if let Some(shown) = shown {
+        let tls = Tls::new(options).listening_as(shown.identities.clone());
+        transports = transports.with(tls.asking(shown.clients.authorities.clone()));
     }
     let listen = |address: &String| {
         transports
@@ -693,6 +612,11 @@ fn endpoints(address: String, host: &Host) -> Vec<String> {
             return vec![format!("tls://{}:{port}", host.name)];
         }
     }
+    addresses(address)
+}
+
+/// The addresses of one listener: a socket is one for clients with and without shared memory.
+fn addresses(address: String) -> Vec<String> {
     match address.strip_prefix("shm://") {
         Some(path) => vec![format!("unix://{path}"), address],
         None => vec![address],

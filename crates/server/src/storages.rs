@@ -5,7 +5,7 @@ use log::{Disk, DiskKind, MemoryKind, StorageKind};
 use std::fmt;
 use std::sync::Arc;
 
-type Make = Box<dyn FnOnce(Arc<dyn Disk>) -> Arc<dyn StorageKind> + Send>;
+type Make = Arc<dyn Fn(Arc<dyn Disk>) -> Arc<dyn StorageKind> + Send + Sync>;
 
 /// Kinds of storage beside `disk` and `memory`, which topics name as they name
 /// those.
@@ -13,7 +13,7 @@ type Make = Box<dyn FnOnce(Arc<dyn Disk>) -> Arc<dyn StorageKind> + Send>;
 /// A kind is a [`StorageKind`]; what its storages must do is tested by
 /// `log::testing::check_storage`. `examples/own_storage` is one. A server that
 /// is started without the kind of a partition reports it and serves the rest.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Storages {
     makes: Vec<Make>,
 }
@@ -25,12 +25,12 @@ impl Storages {
     }
 
     /// The same with what `make` makes of the server's disk, on which the
-    /// operations of its storages are carried out.
+    /// operations of its storages are carried out. It is asked once for each shard.
     pub fn with(
         mut self,
-        make: impl FnOnce(Arc<dyn Disk>) -> Arc<dyn StorageKind> + Send + 'static,
+        make: impl Fn(Arc<dyn Disk>) -> Arc<dyn StorageKind> + Send + Sync + 'static,
     ) -> Self {
-        self.makes.push(Box::new(make));
+        self.makes.push(Arc::new(make));
         self
     }
 

@@ -10,6 +10,7 @@ use crate::environment::Environment;
 use crate::examine_threads::ExamineThreads;
 use crate::executor::Executor;
 use crate::server_log::ServerLog;
+use crate::shards::Peers;
 use broker::node::{Input, Job, JobId, JobResult, Now, StorageId};
 use broker::{AuditRecord, Line};
 use log::{Disk, DiskError, Operation, OperationToken, Outcome};
@@ -22,6 +23,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use wire::NodeId;
+use wire::table::TableMessage;
 
 /// How often the clock of the day is looked at, for each look costs time: what is set there
 /// counts by then.
@@ -59,6 +62,11 @@ impl ShutdownRequest {
     /// End at once, as if the process had died.
     pub fn kill(&self) {
         self.how.fetch_max(Self::KILL, Ordering::Release);
+    }
+
+    /// Whether it was made.
+    pub fn is_asked(&self) -> bool {
+        self.how() != Self::NONE
     }
 
     fn how(&self) -> u8 {
@@ -115,6 +123,8 @@ pub struct Parts {
     pub certificates: Option<Arc<Mutex<Certificates>>>,
     /// Where records of the audit trail go.
     pub audit: AuditTrail,
+    /// The way to the other nodes of the process, if there are any.
+    pub peers: Option<Peers>,
 }
 
 /// See the module.
@@ -143,6 +153,7 @@ pub struct System {
     /// Looked at with the directory.
     certificates: Option<Arc<Mutex<Certificates>>>,
     audit: AuditTrail,
+    peers: Option<Peers>,
 }
 
 /// The time since a moment, and that of the day.
@@ -211,6 +222,7 @@ impl System {
             look_at_directory_at: Some(Duration::ZERO),
             certificates: parts.certificates,
             audit: parts.audit,
+            peers: parts.peers,
         })
     }
 
@@ -256,6 +268,9 @@ impl Environment for System {
     }
 
     fn take_done(&mut self, inputs: &mut Vec<Input>) {
+        if let Some(peers) = &self.peers {
+            peers.take(inputs);
+        }
         if self.examining > 0 {
             let examined = self.examine.take_done();
             self.examining -= examined.len();
@@ -411,6 +426,12 @@ impl Environment for System {
 
     fn audit(&mut self, record: AuditRecord) {
         self.audit.bring(record);
+    }
+
+    fn send_to_node(&mut self, node: NodeId, message: TableMessage) {
+        if let Some(peers) = &self.peers {
+            peers.send(node, message);
+        }
     }
 }
 

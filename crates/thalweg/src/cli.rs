@@ -233,6 +233,9 @@ pub struct TopicCreateArgs {
     /// For how long events are kept at most, as in 7d; the same as an age in --retention
     #[arg(long, value_name = "AGE")]
     pub keep: Option<String>,
+    /// Make it on the shard of this topic, as the dead letters of its queues have to be [default: the name says which]
+    #[arg(long, value_name = "TOPIC")]
+    pub beside: Option<String>,
     /// Nothing fails if the topic is there already; its definition stays as it is
     #[arg(long, visible_alias = "exist-ok")]
     pub if_missing: bool,

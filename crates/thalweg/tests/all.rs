@@ -17,6 +17,7 @@ mod operate;
 mod refusals;
 mod relay;
 mod rules;
+mod shards;
 mod sharing;
 mod signals;
 mod startup;

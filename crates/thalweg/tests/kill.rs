@@ -35,12 +35,24 @@ const LARGE_BYTES: usize = 150_000;
 
 #[test]
 fn a_killed_server_keeps_its_promises() {
+    kill_again_and_again(1);
+}
+
+/// Its topics are on several threads, whose node 0 decides which there are.
+#[test]
+fn a_killed_server_of_several_shards_keeps_its_promises() {
+    kill_again_and_again(4);
+}
+
+fn kill_again_and_again(shards: u32) {
+    let shards = shards.to_string();
+    let arguments = ["--shards", &shards];
     let rounds = number("THALWEG_KILL_ROUNDS").unwrap_or(ROUNDS_DEFAULT);
     let seed = number("THALWEG_KILL_SEED").unwrap_or_else(rand_seed);
     eprintln!("THALWEG_KILL_SEED={seed} THALWEG_KILL_ROUNDS={rounds}");
     let mut random = Random(seed);
     let rig = Rig::default();
-    let mut server = rig.serve(&[]);
+    let mut server = rig.serve(&arguments);
     let driver = connect(&rig);
     let journals = rig.path("journals");
     std::fs::create_dir(&journals).unwrap();
@@ -60,17 +72,23 @@ fn a_killed_server_keeps_its_promises() {
         server.kill();
         if random.below(4) == 0 {
             // Once more, while it recovers.
-            let unready = rig.serve_unready(&[]);
+            let unready = rig.serve_unready(&arguments);
             unready.wait_for_a_sign();
             unready.kill();
         }
-        server = rig.serve(&[]);
+        server = rig.serve(&arguments);
         for (load, promised) in loads.iter().zip(promised) {
             load.check_cursors(&driver, &promised, round);
         }
     }
     for load in loads {
         load.finish(&driver);
+    }
+    if shards != "1" {
+        let others = std::fs::read_dir(rig.path("data/shards")).unwrap();
+        let partitions = others.map(|other| other.unwrap().path().join("partitions"));
+        let used = partitions.filter(|path| std::fs::read_dir(path).unwrap().next().is_some());
+        assert!(used.count() >= 1, "all topics are on the first shard");
     }
     driver.close(WATCHDOG).unwrap();
     let journals = journals.to_str().unwrap();

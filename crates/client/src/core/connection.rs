@@ -119,6 +119,11 @@ fn is_alike(address: &str, other: &str) -> bool {
 }
 
 impl Connection {
+    /// Where the present link was opened, or is being opened.
+    pub fn dialled(&self) -> &str {
+        &self.dialled.0
+    }
+
     pub fn new(endpoint: Endpoint, options: &DriverOptions, session: SessionId) -> Self {
         let settings = Settings {
             client_name: options.client_name.clone(),

@@ -28,6 +28,40 @@ impl Hint {
             directory: DirectoryId(u128::from_str_radix(directory, 16).ok()?),
         })
     }
+
+    /// The same as it is understood where its sender was reached at `dialled`: a socket is one for clients with and
+    /// without shared memory, and an address of every interface is at the host that was dialled.
+    pub fn seen_from(self, dialled: &str) -> Self {
+        let parts = (self.address.split_once("://"), dialled.split_once("://"));
+        let address = match parts {
+            (Some(("unix" | "shm", path)), Some((own @ ("unix" | "shm"), _))) => {
+                format!("{own}://{path}")
+            }
+            (Some((scheme, rest)), Some((own, at))) if scheme == own => {
+                let port = UNSPECIFIED.iter().find_map(|host| rest.strip_prefix(host));
+                match port {
+                    Some(port) => format!("{own}://{}{port}", host_of(at)),
+                    None => self.address,
+                }
+            }
+            _ => self.address,
+        };
+        Self {
+            address,
+            directory: self.directory,
+        }
+    }
+}
+
+/// Hosts of an address that listens at every interface, with what precedes the port.
+const UNSPECIFIED: [&str; 2] = ["0.0.0.0:", "[::]:"];
+
+/// The host of `HOST:PORT?…`, and the colon.
+fn host_of(rest: &str) -> &str {
+    let authority = rest.split('?').next().unwrap_or(rest);
+    authority
+        .rfind(':')
+        .map_or(authority, |colon| &authority[..=colon])
 }
 
 /// Something that a node does not have.
@@ -68,6 +102,38 @@ mod tests {
             let hint = Hint::of(&refusal(&format!("{address}#{directory}")));
             let address = address.to_owned();
             assert_eq!(hint, Some(Hint { address, directory }));
+        }
+    }
+
+    #[test]
+    fn a_hint_is_understood_from_where_its_sender_was_reached() {
+        for (said, dialled, seen) in [
+            ("shm:///d/1/s", "unix:///d/s", "unix:///d/1/s"),
+            ("unix:///d/1/s", "shm:///d/s", "shm:///d/1/s"),
+            ("tcp://0.0.0.0:9001", "tcp://node7:9000", "tcp://node7:9001"),
+            (
+                "tls://[::]:9001",
+                "tls://[fe80::1]:9000?sha256=ab",
+                "tls://[fe80::1]:9001",
+            ),
+            (
+                "tcp://10.0.0.1:9001",
+                "tcp://node7:9000",
+                "tcp://10.0.0.1:9001",
+            ),
+            // Another transport stays one.
+            (
+                "tcp://0.0.0.0:9001",
+                "tls://node7:9000",
+                "tcp://0.0.0.0:9001",
+            ),
+            ("unix:///s", "tcp://node7:9000", "unix:///s"),
+            ("", "tcp://node7:9000", ""),
+        ] {
+            let directory = DirectoryId(1);
+            let address = said.to_owned();
+            let hint = Hint { address, directory }.seen_from(dialled);
+            assert_eq!(hint.address, seen, "{said} from {dialled}");
         }
     }
 

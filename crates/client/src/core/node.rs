@@ -475,7 +475,13 @@ impl NodeCore {
 
     /// Takes out what is elsewhere, as answers said since the last look.
     pub fn take_elsewhere(&mut self) -> Vec<Elsewhere> {
-        std::mem::take(&mut self.context.elsewhere)
+        let said = std::mem::take(&mut self.context.elsewhere);
+        let dialled = self.connection.dialled();
+        let seen = said.into_iter().map(|one| Elsewhere {
+            what: one.what,
+            hint: one.hint.seen_from(dialled),
+        });
+        seen.collect()
     }
 
     /// Takes out the topics that this node has described since the last look: they are here.

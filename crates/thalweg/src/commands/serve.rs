@@ -133,6 +133,11 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
         ready["amqp"] = json!(amqp);
         line.push_str(&format!(", for AMQP at {}", amqp.join(" ")));
     }
+    let shards: Vec<&[String]> = server.shards().collect();
+    if shards.len() > 1 {
+        ready["shards"] = json!(shards);
+        line.push_str(&format!(", with {} shards", shards.len()));
+    }
     output.either(&ready, &line)?;
     output.flush()?;
     drop(output);

@@ -141,8 +141,19 @@ fn add_ages(status: &mut Value, driver: &Driver) {
     }
 }
 
-/// What was lost and what was set aside, a line each.
+/// What was lost and what was set aside, a line each; and which shards do not say so.
 pub fn losses(status: &Value) -> Vec<String> {
+    let of_others = items(status, "nodes").flat_map(|node| {
+        let shard = &node["node"];
+        let failure = node["failure"].as_str();
+        let failure = failure.map(|why| format!("DOES NOT ANSWER: {why}"));
+        let lines = losses_of(node).into_iter().chain(failure);
+        lines.map(move |line| format!("shard {shard}: {line}"))
+    });
+    losses_of(status).into_iter().chain(of_others).collect()
+}
+
+fn losses_of(status: &Value) -> Vec<String> {
     let losses = &status["losses"];
     let damage = items(losses, "damage").filter_map(|damage| damage["what"].as_str());
     let aside = items(losses, "lost_and_found").filter_map(Value::as_str);
@@ -159,8 +170,12 @@ fn head(status: &Value) -> String {
         format!("{count} {what}{}", if count == 1 { "" } else { "s" })
     };
     let draining = status["draining"].as_bool().unwrap_or(false);
+    let shards = match items(status, "nodes").count() {
+        0 => String::new(),
+        others => format!("{} shards, ", 1 + others),
+    };
     format!(
-        "thalweg {}: {}, {}{}",
+        "thalweg {}: {shards}{}, {}{}",
         status["version"]
             .as_str()
             .unwrap_or("of an unknown version"),

@@ -138,7 +138,14 @@ fn overflow_rows(overflow: &[(usize, Value)]) -> Vec<Vec<String>> {
 fn create(args: &TopicCreateArgs) -> Result<(), Failure> {
     let definition = definition(args)?;
     let driver = args.client.connection.driver()?;
-    let created = driver.create_topic(&args.name, &definition, &storage(&args.storage)?);
+    let storage = storage(&args.storage)?;
+    let created = match &args.beside {
+        Some(name) => {
+            let beside = driver.open_topic(name).about(name)?;
+            driver.create_topic_beside(&beside, &args.name, &definition, &storage)
+        }
+        None => driver.create_topic(&args.name, &definition, &storage),
+    };
     match created {
         Err(error) if args.if_missing && error.code() == Some(wire::ErrorCode::TopicExists) => {}
         other => drop(other.about(&args.name)?),
