@@ -108,19 +108,24 @@ pub(crate) fn open(
     if ctx.options.accept_loss && !matches!(ctx.options.role, TableRole::Follows(_)) {
         rebuild(&survey, &mut single, &mut ctx, &mut report)?;
     }
-    // What is lost of it was told by the survey.
-    single.replay_ledger(&mut Vec::new(), &Blocking { disk })?;
+    if upstream.is_none() {
+        // What is lost of it was told by the survey.
+        single.replay_ledger(&mut Vec::new(), &Blocking { disk })?;
+    }
     if start.renews_table && ctx.options.role == TableRole::Leads {
         // To those that have copies it is another table, before any of them is answered.
         let id = Record::Table(TableId(ctx.random.id()));
         write(Home::Table, vec![id], &mut single, &mut ctx, disk)?;
     }
-    let mut controller = controller_of(single, &mut ctx);
+    let has_leader = upstream.is_some();
+    let mut controller = controller_of(single, start.renews_table && has_leader, &mut ctx);
     controller.set_time(now);
     if let Some(upstream) = upstream {
         let was_new = controller.table().followed() == 0;
         catch_up(controller.as_mut(), upstream, disk, &ctx.options)?;
         check_emptied(&ctx.options, was_new, controller.table())?;
+        // Now the table has all topics that the ledger speaks of.
+        controller.replay_ledger(disk)?;
     }
     let mut opening = Opening {
         ctx,
@@ -158,8 +163,12 @@ pub(crate) fn open(
         ends: Home::ALL.map(|home| coordinator.commands.log().end(home).0),
         // A table without an id was never copied. A node that is alone may lead later.
         renews_table: start.renews_table
-            && ctx.options.role == TableRole::Alone
-            && coordinator.commands.table().id() != TableId(0),
+            && match ctx.options.role {
+                TableRole::Alone => coordinator.commands.table().id() != TableId(0),
+                TableRole::Leads => false,
+                // Its leader has given it what was lost.
+                TableRole::Follows(_) => !has_leader,
+            },
         ..start
     };
     aside::remember(&known, &remembered, disk, &directory, &mut report)?;
@@ -475,8 +484,8 @@ fn check_emptied(options: &NodeOptions, was_new: bool, table: &Table) -> Result<
     }
 }
 
-/// Who decides on a table that was replayed.
-fn controller_of(single: Single, ctx: &mut Ctx) -> Box<dyn Controller> {
+/// Who decides on a table that was replayed, of which a copy may have lost records.
+fn controller_of(single: Single, is_torn: bool, ctx: &mut Ctx) -> Box<dyn Controller> {
     let planted = ctx.options.planted();
     match ctx.options.role {
         TableRole::Alone => Box::new(single),
@@ -486,7 +495,11 @@ fn controller_of(single: Single, ctx: &mut Ctx) -> Box<dyn Controller> {
         }
         TableRole::Follows(node) => {
             let patience = ctx.options.limits.leader_timeout;
-            Box::new(Following::new(single, node, patience, planted))
+            let following = Following::new(single, node, patience, planted);
+            Box::new(match is_torn {
+                true => following.anew(),
+                false => following,
+            })
         }
     }
 }

@@ -18,8 +18,9 @@ pub(crate) use single::Single;
 use crate::coordinator::table::Table;
 pub use crate::ids::LEADER;
 use crate::ids::{LEDGER_STORAGE, Now, StorageId, TABLE_STORAGE};
+use crate::options::NodeError;
 use crate::refusal::refuse;
-use log::{DiskError, Operation, OperationToken, Outcome};
+use log::{Disk, DiskError, Operation, OperationToken, Outcome};
 use std::fmt;
 use std::time::Duration;
 use wire::record::Record;
@@ -257,6 +258,12 @@ pub trait Controller: Send {
     /// How far it has come with what the node that leads had decided when its link came to stand.
     fn catching_up(&self) -> CatchingUp {
         CatchingUp::Done
+    }
+
+    /// Replays its ledger, if that was not done before it was made. Blocks.
+    fn replay_ledger(&mut self, disk: &dyn Disk) -> Result<(), NodeError> {
+        let _ = disk;
+        Ok(())
     }
 
     /// Something that the operator is to hear.

@@ -955,3 +955,57 @@ fn a_node_that_drains_waits_for_no_leader_that_has_ended() {
         assert!(nodes.all[1].error(link, asked).is_some());
     }
 }
+
+#[test]
+fn a_copy_that_has_lost_records_within_has_them_again() {
+    let mut lost = 0;
+    for part in 1..8 {
+        let mut nodes = Nodes::new(None);
+        let topic = nodes.create(1, "t").unwrap();
+        nodes.store(1, topic, 0, &["a", "b"]);
+        let names: Vec<String> = (0..6).map(|number| format!("u{number}")).collect();
+        for name in &names {
+            nodes.create(0, name).unwrap();
+        }
+        let link = nodes.clients[1];
+        let moved = nodes.all[1].move_cursor(link, topic, CursorMove::Acknowledge, at(1, 1));
+        assert_eq!(nodes.all[1].error(link, moved), None);
+        nodes.cut();
+        nodes.all[1].input(Input::Drain);
+        assert!(nodes.all[1].drained);
+        let mut copy = files(&nodes.grounds[1]);
+        copy.retain(|path, _| path.starts_with("/data/internal"));
+        let log = copy.values_mut().max_by_key(|bytes| bytes.len()).unwrap();
+        let written = log.iter().rposition(|byte| *byte != 0).unwrap();
+        let place = written * part / 8;
+        log[place] ^= 0x55;
+        restore(&nodes.grounds[1], "/data/internal", &copy);
+        nodes.grounds[1].power_loss(Survival::All);
+        if let Err(refused) = nodes.restart_led() {
+            // It was a record of a topic of its own.
+            let refused = refused.to_string();
+            assert!(refused.contains("--accept-loss"), "{refused}");
+            nodes.cut();
+            nodes.grounds[1].accept_loss = true;
+            nodes.restart_led().unwrap();
+            nodes.grounds[1].accept_loss = false;
+        }
+        lost += usize::from(!nodes.all[1].report.lines.is_empty());
+        for name in &names {
+            assert_elsewhere(nodes.describe(1, name).map(|_| ()), 0);
+        }
+        assert_eq!(nodes.names(1), ["t"]);
+        let read = ReadCursors {
+            consumer: "c".into(),
+        };
+        let cursors: CursorList = nodes.call(1, Method::ReadCursors, topic, &read).unwrap();
+        assert_eq!(cursors.cursors[0].position, at(1, 1));
+        // It goes on as a copy, also after another start.
+        nodes.create(0, "later").unwrap();
+        nodes.restart_led().unwrap();
+        assert_elsewhere(nodes.describe(1, "later").map(|_| ()), 0);
+        nodes.create(1, "own").unwrap();
+        assert_eq!(nodes.read(1, topic), ["a", "b"]);
+    }
+    assert!(lost > 2, "{lost}");
+}

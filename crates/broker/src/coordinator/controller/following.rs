@@ -2,10 +2,12 @@
 
 use super::leading::{PROPOSED_BYTES_MAX, UNTAKEN_MAX};
 use super::{CatchingUp, Command, CommandToken, ControlError, Controller, Home, LEADER, Single};
+use crate::blocking::Blocking;
 use crate::coordinator::table::Table;
 use crate::faults::{Fault, Planted};
 use crate::ids::{Now, StorageId};
-use log::{DiskError, Operation, OperationToken, Outcome};
+use crate::options::NodeError;
+use log::{Disk, DiskError, Operation, OperationToken, Outcome};
 use std::collections::VecDeque;
 use std::time::Duration;
 use wire::record::{FollowedRecord, Record};
@@ -48,6 +50,8 @@ pub(crate) struct Following {
     received: u64,
     /// How far the table of the leader had come when it answered last.
     led_from: u64,
+    /// The copy has lost records, and is not built on.
+    anew: Option<Anew>,
     /// Commands for the table that are not completed, in the order of their submission.
     pending: VecDeque<Pending>,
     /// The number of the next proposal, once a leader has said which were used.
@@ -66,6 +70,14 @@ pub(crate) struct Following {
     /// Nothing waits for a leader that is away.
     is_draining: bool,
     planted: Planted,
+}
+
+/// How far a copy that has lost records has come with another one.
+enum Anew {
+    /// What has come of the leader's table, from its beginning.
+    Gathering(Box<Table>),
+    /// All of it has, and what differs is to be recorded.
+    Recording,
 }
 
 /// See the drawing at [`Following`].
@@ -111,6 +123,7 @@ impl Following {
     pub fn new(mut single: Single, node: NodeId, patience: Duration, planted: Planted) -> Self {
         single.ledger.keep_to(node);
         Self {
+            anew: None,
             received: single.table.followed(),
             table: single.table.id(),
             single,
@@ -134,6 +147,13 @@ impl Following {
             is_draining: false,
             planted,
         }
+    }
+
+    /// The same, of which records are lost: it takes over all of the leader's table before it counts as a copy.
+    pub fn anew(mut self) -> Self {
+        self.received = 0;
+        self.anew = Some(Anew::Gathering(Box::default()));
+        self
     }
 
     fn submit_to_table(&mut self, token: CommandToken, records: Vec<Record>) {
@@ -188,7 +208,7 @@ impl Following {
     /// Why what is here is no copy of the leader's table.
     fn differs(&self, leads: &Leads) -> Option<String> {
         let (own, index) = (self.table, self.received);
-        if index == 0 && !self.single.table.is_blank() {
+        if index == 0 && !self.single.table.is_blank() && self.anew.is_none() {
             return Some(
                 "this data directory has a table of its own: a node that follows begins with an \
                  empty one"
@@ -222,6 +242,10 @@ impl Following {
 
     /// What was on its way is lost.
     fn forget_link(&mut self) {
+        if let Some(Anew::Gathering(table)) = &mut self.anew {
+            **table = Table::default();
+            self.received = 0;
+        }
         self.messages.clear();
         self.pieces.clear();
         self.pieces_bytes = 0;
@@ -251,6 +275,9 @@ impl Following {
             self.part("more has come than can be recorded".into());
             return;
         }
+        if matches!(self.anew, Some(Anew::Gathering(_))) {
+            return self.gather(entries);
+        }
         let count = entries.entries.len();
         if count == 0 {
             self.took += 1;
@@ -263,6 +290,23 @@ impl Following {
                 false => entry.records,
             };
             self.push(StepWhat::Entry(entry.index, records), is_last);
+        }
+    }
+
+    /// Entries from the beginning on: what they come to is taken over as a whole, for what is here is not to go back.
+    fn gather(&mut self, entries: Entries) {
+        let Some(Anew::Gathering(table)) = &mut self.anew else {
+            return;
+        };
+        for entry in entries.entries {
+            self.received = entry.index;
+            entry.records.into_iter().for_each(|it| table.apply(it));
+        }
+        self.took += 1;
+        if self.received >= self.led_from {
+            let records = Table::default().records_to(table);
+            self.anew = Some(Anew::Recording);
+            self.push(StepWhat::Snapshot(self.received, records), false);
         }
     }
 
@@ -293,6 +337,9 @@ impl Following {
             return;
         }
         self.received = piece.index;
+        if self.anew.is_some() {
+            self.anew = Some(Anew::Recording);
+        }
         self.pieces_bytes = 0;
         let records = std::mem::take(&mut self.pieces);
         self.push(StepWhat::Snapshot(piece.index, records), true);
@@ -369,6 +416,9 @@ impl Following {
                 // It was decided: here it waits.
                 self.retry_at.get_or_insert(self.now + RETRY_AFTER);
             } else if let Some(step) = self.steps.pop_front() {
+                if matches!(step.what, StepWhat::Snapshot(..)) {
+                    self.anew = None;
+                }
                 self.took += u32::from(step.is_counted);
             }
         }
@@ -631,9 +681,15 @@ impl Controller for Following {
         }
         match &self.link {
             Link::Apart(reason) => CatchingUp::Never(reason.clone()),
+            Link::Led if self.anew.is_some() => CatchingUp::UnderWay,
             Link::Led if self.single.table.followed() >= self.led_from => CatchingUp::Done,
             _ => CatchingUp::UnderWay,
         }
+    }
+
+    fn replay_ledger(&mut self, disk: &dyn Disk) -> Result<(), NodeError> {
+        let blocking = Blocking { disk };
+        self.single.replay_ledger(&mut Vec::new(), &blocking)
     }
 
     fn poll_notice(&mut self) -> Option<String> {
