@@ -63,7 +63,7 @@ pub fn check(config: &Config) -> Vec<Finding> {
             findings.wrong(key, ConfigError::Value { key: key_text, why }.into());
         }
     }
-    let count = config.shards.count(config);
+    let count = shards::count(config);
     let owns = count.and_then(|count| shards::configs_of(config, count));
     let owns = match owns {
         Ok(owns) => {

@@ -8,7 +8,7 @@ pub use crate::value::Value;
 use crate::address::{self, Reach};
 use crate::error::ConfigError;
 use crate::placement::Cores;
-use crate::shards::Shards;
+use crate::shard_count::Shards;
 use std::path::{Path, PathBuf};
 
 /// What is to be known of one setting, for files, flags and documentation.

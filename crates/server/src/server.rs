@@ -2,11 +2,12 @@
 
 use crate::config::Config;
 use crate::error::ServerError;
+use crate::exchange::Exchange;
 use crate::fate::Fate;
 use crate::group_file::GroupFile;
 use crate::running::{Ended, Part, Running, place};
 use crate::server_log::ServerLog;
-use crate::shards::{self, Exchange};
+use crate::shards;
 use crate::storages::Storages;
 use broker::{Counters, Nodes, TableRole};
 use std::sync::Arc;
@@ -78,7 +79,7 @@ impl Server {
         for (key, cores) in [("cores", &config.cores), ("disk_cores", &config.disk_cores)] {
             place(key, cores, || Ok(()))?;
         }
-        let count = config.shards.count(config)?;
+        let count = shards::count(config)?;
         // Before the first directory is made.
         let owns = shards::configs_of(config, count)?;
         let drain_timeout = Duration::from_millis(config.drain_timeout_ms.into());

@@ -10,96 +10,51 @@
 use crate::address;
 use crate::config::Config;
 use crate::error::{ConfigError, ServerError};
+use crate::exchange::Peers;
+use crate::shard_count::{SHARDS_MAX, Shards};
 use crate::system;
-use crate::value::Value;
 use broker::controller::LEADER;
-use broker::node::{Input, Now};
+use broker::node::Now;
 use broker::{PeerInput, Received, Upstream};
-use net::Waker;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
-use wire::NodeId;
 use wire::table::TableMessage;
 
-/// The most shards of one server: more processors than this are shared by several servers.
-pub const SHARDS_MAX: u32 = 64;
 /// Processors for one shard, of those that `auto` looks at: its thread, and its disk threads and clients.
 const PROCESSORS_EACH: usize = 2;
 /// Where the shards behind the first are, in the data directory.
 const FOLDER: &str = "shards";
 
-/// How many shards a server has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Shards {
-    /// As many as its data directory has; a new one has one.
-    #[default]
-    Kept,
-    /// One for each two processors that the process may use, and no fewer than its data directory has.
-    Auto,
-    /// So many.
-    Count(u32),
-}
-
-impl Value for Shards {
-    fn from_texts(texts: &[String]) -> Result<Self, String> {
-        let [text] = texts else {
-            return Err(format!("takes one value, not {}", texts.len()));
-        };
-        match text.as_str() {
-            "" => Ok(Self::Kept),
-            "auto" => Ok(Self::Auto),
-            text => match text.parse() {
-                Ok(count) if (1..=SHARDS_MAX).contains(&count) => Ok(Self::Count(count)),
-                _ => Err(format!(
-                    "{text} is neither auto nor a number from 1 to {SHARDS_MAX}"
-                )),
-            },
+/// How many shards a start with these settings has.
+///
+/// # Errors
+/// If the directory has more: their topics would not be served.
+pub(crate) fn count(config: &Config) -> Result<u32, ConfigError> {
+    let refuse = |why: String| ConfigError::Value {
+        key: "shards".to_owned(),
+        why,
+    };
+    let directory = &config.directory;
+    let there = shards_of(directory).map_err(refuse)?;
+    let count = match config.shards {
+        Shards::Kept => there,
+        Shards::Auto => {
+            let processors = std::thread::available_parallelism();
+            let fit = processors.map_or(1, |count| count.get() / PROCESSORS_EACH) as u64;
+            // A payload has to fit into the memory of one.
+            let fit = fit.min(config.memory_bytes_max / config.payload_bytes_max.max(1));
+            (fit as u32).clamp(1, SHARDS_MAX).max(there)
         }
+        Shards::Count(count) => count,
+    };
+    if count < there {
+        return Err(refuse(format!(
+            "{} has {there} shards, and with {count} the topics of the others would not be served",
+            directory.display()
+        )));
     }
-
-    fn to_text(&self) -> String {
-        match self {
-            Self::Kept => String::new(),
-            Self::Auto => "auto".to_owned(),
-            Self::Count(count) => count.to_string(),
-        }
-    }
-}
-
-impl Shards {
-    /// How many a start on this data directory has.
-    ///
-    /// # Errors
-    /// If the directory has more: their topics would not be served.
-    pub(crate) fn count(self, config: &Config) -> Result<u32, ConfigError> {
-        let refuse = |why: String| ConfigError::Value {
-            key: "shards".to_owned(),
-            why,
-        };
-        let directory = &config.directory;
-        let there = shards_of(directory).map_err(refuse)?;
-        let count = match self {
-            Self::Kept => there,
-            Self::Auto => {
-                let processors = std::thread::available_parallelism();
-                let fit = processors.map_or(1, |count| count.get() / PROCESSORS_EACH) as u64;
-                // A payload has to fit into the memory of one.
-                let fit = fit.min(config.memory_bytes_max / config.payload_bytes_max.max(1));
-                (fit as u32).clamp(1, SHARDS_MAX).max(there)
-            }
-            Self::Count(count) => count,
-        };
-        if count < there {
-            return Err(refuse(format!(
-                "{} has {there} shards, and with {count} the topics of the others would not be served",
-                directory.display()
-            )));
-        }
-        Ok(count)
-    }
+    Ok(count)
 }
 
 /// How many shards a data directory has.
@@ -214,101 +169,6 @@ fn address_of(address: &str, shard: u32) -> Result<String, String> {
     }
 }
 
-/// What the nodes of a process have for each other: a mailbox each.
-#[derive(Debug)]
-pub(crate) struct Exchange(Vec<Mailbox>);
-
-/// What has come for a node, in order.
-#[derive(Debug, Default)]
-struct Mailbox {
-    /// Whether there is something: looked at in each turn, without the lock.
-    is_full: AtomicBool,
-    inputs: Mutex<VecDeque<PeerInput>>,
-    came: Condvar,
-    waker: OnceLock<Waker>,
-}
-
-impl Mailbox {
-    fn inputs(&self) -> MutexGuard<'_, VecDeque<PeerInput>> {
-        self.inputs.lock().expect("no holder panics here")
-    }
-
-    fn put(&self, input: PeerInput) {
-        self.inputs().push_back(input);
-        // Release: who sees it finds what was put.
-        self.is_full.store(true, Ordering::Release);
-        self.came.notify_all();
-        if let Some(waker) = self.waker.get() {
-            waker.wake();
-        }
-    }
-}
-
-impl Exchange {
-    /// For so many nodes.
-    pub fn new(count: u32) -> Arc<Self> {
-        Arc::new(Self((0..count).map(|_| Mailbox::default()).collect()))
-    }
-
-    /// A node's end of it.
-    pub fn of(self: &Arc<Self>, node: NodeId) -> Peers {
-        Peers {
-            node,
-            exchange: self.clone(),
-        }
-    }
-}
-
-/// A node's way to the others of its process. What it sends arrives, in order, as long as both run.
-#[derive(Debug)]
-pub struct Peers {
-    node: NodeId,
-    exchange: Arc<Exchange>,
-}
-
-impl Peers {
-    fn own(&self) -> &Mailbox {
-        &self.exchange.0[self.node.0 as usize]
-    }
-
-    fn others(&self) -> impl Iterator<Item = &Mailbox> {
-        let boxes = self.exchange.0.iter().enumerate();
-        boxes
-            .filter(|(at, _)| *at != self.node.0 as usize)
-            .map(|(_, other)| other)
-    }
-
-    /// What wakes this node when something comes for it. What has come before is found by its first turn.
-    pub fn wake_with(&self, waker: Waker) {
-        // There is one reactor for each node.
-        let _ = self.own().waker.set(waker);
-    }
-
-    /// Sends a message to another node.
-    pub fn send(&self, to: NodeId, message: TableMessage) {
-        if let Some(other) = self.exchange.0.get(to.0 as usize) {
-            other.put(PeerInput::Message(self.node, message));
-        }
-    }
-
-    /// Appends what has come.
-    pub fn take(&self, inputs: &mut Vec<Input>) {
-        let own = self.own();
-        if own.is_full.swap(false, Ordering::Acquire) {
-            inputs.extend(own.inputs().drain(..).map(Input::Peer));
-        }
-    }
-}
-
-/// The others hear of the end of a node, however it came.
-impl Drop for Peers {
-    fn drop(&mut self) {
-        for other in self.others() {
-            other.put(PeerInput::Down(self.node));
-        }
-    }
-}
-
 /// The way to the leader of a node that is being opened.
 pub(crate) struct Joining<'a> {
     peers: &'a Peers,
@@ -318,7 +178,7 @@ pub(crate) struct Joining<'a> {
 impl<'a> Joining<'a> {
     /// The leader hears that the link stands.
     pub fn new(peers: &'a Peers, started: Instant) -> Self {
-        peers.exchange.0[LEADER.0 as usize].put(PeerInput::Up(peers.node));
+        peers.link(LEADER);
         Self { peers, started }
     }
 }
@@ -334,21 +194,14 @@ impl Upstream for Joining<'_> {
 
     fn receive(&mut self, within: Duration) -> Received {
         let until = Instant::now() + within;
-        let own = self.peers.own();
-        let mut inputs = own.inputs();
         loop {
-            match inputs.pop_front() {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.peers.wait_for_next(left) {
                 Some(PeerInput::Message(LEADER, message)) => return Received::Message(message),
                 Some(PeerInput::Down(LEADER)) => return Received::Gone,
                 // Of a node that matters to the leader alone.
                 Some(_) => {}
-                None => {
-                    let Some(left) = until.checked_duration_since(Instant::now()) else {
-                        return Received::Nothing;
-                    };
-                    let waited = own.came.wait_timeout(inputs, left);
-                    inputs = waited.expect("no holder panics here").0;
-                }
+                None => return Received::Nothing,
             }
         }
     }
@@ -371,25 +224,13 @@ pub(crate) fn refuse_several(directory: &Path, what: &str) -> Result<(), ServerE
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exchange::Exchange;
+    use broker::node::Input;
+    use wire::NodeId;
 
-    fn text(shards: &str) -> Result<Shards, String> {
-        Shards::from_texts(&[shards.to_owned()])
-    }
-
-    #[test]
-    fn a_number_of_shards_is_read_and_written_back() {
-        for (word, shards) in [
-            ("", Shards::Kept),
-            ("auto", Shards::Auto),
-            ("1", Shards::Count(1)),
-            ("64", Shards::Count(64)),
-        ] {
-            assert_eq!(text(word), Ok(shards));
-            assert_eq!(shards.to_text(), word);
-        }
-        for wrong in ["0", "65", "-1", "two", "1.5"] {
-            assert!(text(wrong).is_err(), "{wrong}");
-        }
+    fn count_of(config: &mut Config, shards: Shards) -> Result<u32, ConfigError> {
+        config.shards = shards;
+        count(config)
     }
 
     #[test]
@@ -400,26 +241,28 @@ mod tests {
             directory: path.to_owned(),
             ..Config::default()
         };
-        assert_eq!(Shards::Kept.count(&config).unwrap(), 1);
-        assert_eq!(Shards::Count(3).count(&config).unwrap(), 3);
+        assert_eq!(count_of(&mut config, Shards::Kept).unwrap(), 1);
+        assert_eq!(count_of(&mut config, Shards::Count(3)).unwrap(), 3);
         for shard in [1, 2] {
             std::fs::create_dir_all(directory_of(path, shard)).unwrap();
         }
-        assert_eq!(Shards::Kept.count(&config).unwrap(), 3);
-        assert!(Shards::Auto.count(&config).unwrap() >= 3);
-        assert_eq!(Shards::Count(4).count(&config).unwrap(), 4);
-        let error = Shards::Count(2).count(&config).unwrap_err().to_string();
+        assert_eq!(count_of(&mut config, Shards::Kept).unwrap(), 3);
+        assert!(count_of(&mut config, Shards::Auto).unwrap() >= 3);
+        assert_eq!(count_of(&mut config, Shards::Count(4)).unwrap(), 4);
+        let error = count_of(&mut config, Shards::Count(2))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("has 3 shards"), "{error}");
         // One whose disk is not there is not overlooked.
         std::fs::remove_dir(directory_of(path, 1)).unwrap();
         for shards in [Shards::Kept, Shards::Auto, Shards::Count(3)] {
-            let error = shards.count(&config).unwrap_err().to_string();
+            let error = count_of(&mut config, shards).unwrap_err().to_string();
             assert!(error.contains("shards/1 is missing"), "{error}");
         }
         // Not more than have memory for a payload.
         std::fs::remove_dir(directory_of(path, 2)).unwrap();
         config.memory_bytes_max = config.payload_bytes_max;
-        assert_eq!(Shards::Auto.count(&config).unwrap(), 1);
+        assert_eq!(count_of(&mut config, Shards::Auto).unwrap(), 1);
     }
 
     #[test]
