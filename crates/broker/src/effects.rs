@@ -169,8 +169,8 @@ pub(crate) enum ReadFor {
     Queue {
         id: SharedId,
         partition: PartitionIndex,
-        from: Offset,
-        end: Offset,
+        /// From this event to before that one.
+        at: (Offset, Offset),
     },
     /// The event of a queue's dead letter.
     DeadLetter {

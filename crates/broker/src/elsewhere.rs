@@ -18,21 +18,25 @@ pub(crate) fn at_node(
     sessions: &Sessions,
     ctx: &Ctx,
 ) -> Refused {
-    let peer = sessions.peer_address(caller.link);
+    let session = sessions.get(caller.link);
+    let peer = session.map_or("", |session| session.peer.address.as_str());
     ErrorReply {
         leader_hint: ctx.options.nodes.hint(home, peer),
         ..ErrorReply::retryable(ErrorCode::NotLeader, 0, what)
     }
 }
 
-/// The refusal of a question for the status of another node.
-pub(crate) fn status_elsewhere(
+/// Refuses a question for the status of another node.
+pub(crate) fn status_is_here(
     of: DirectoryId,
     caller: RequestId,
     sessions: &Sessions,
     ctx: &Ctx,
-) -> Refused {
-    match ctx.options.nodes.node_of(of) {
+) -> Result<(), Refused> {
+    if of == DirectoryId(0) || of == ctx.options.directory_id {
+        return Ok(());
+    }
+    Err(match ctx.options.nodes.node_of(of) {
         Some(node) => {
             let what = format!("that is node {node}");
             at_node(node, what, caller, sessions, ctx)
@@ -41,7 +45,7 @@ pub(crate) fn status_elsewhere(
             ErrorCode::UnknownTopic,
             format!("there is no node with the data directory {of}"),
         ),
-    }
+    })
 }
 
 /// The topic that a request is about, as far as it matters when it is refused because this node

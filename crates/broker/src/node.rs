@@ -15,7 +15,7 @@ use crate::ctx::Ctx;
 use crate::drain::Draining;
 use crate::drain_stage::Drain;
 use crate::effects::{Effect, QueueNotice, ReadFor, WasRead};
-use crate::elsewhere::{About, status_elsewhere};
+use crate::elsewhere::{About, status_is_here};
 use crate::ids::{Bulk, Membership, Purpose, RequestId, SharedId};
 use crate::options::{NodeError, NodeOptions, StartReport};
 use crate::partition::{Partition, Partitions, feed_starved};
@@ -39,7 +39,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::frame::FrameKind;
 use wire::message::Method;
-use wire::{DirectoryId, ErrorReply, TopicId};
+use wire::{ErrorReply, TopicId};
 
 /// One server's topics, partitions, consumers and producers, as a plain state machine. See [`crate::node`] for how it is driven.
 pub struct Node {
@@ -70,28 +70,22 @@ impl Node {
     /// # Errors
     /// If the table's log or the ledger cannot be read. A partition that cannot be opened is no error: it is described as failed, and the rest serves.
     pub fn open(options: NodeOptions, now: Now) -> Result<(Self, StartReport), NodeError> {
-        Self::open_with(options, now, None)
+        start::open(options, now, None).map(Self::opened)
     }
 
-    /// [`Node::open`] of a node that follows, which takes over first what its leader has decided. The link that this
-    /// makes stands from then on: the leader has been given [`crate::PeerInput::Up`], the node needs none.
+    /// [`Node::open`] of a node that follows, which takes over first what its leader has decided. Its link stands from then on: the leader has been given [`crate::PeerInput::Up`], the node needs none.
     ///
     /// # Errors
-    /// As [`Node::open`]; and if the leader does not answer within `leader_timeout`, or has another table.
+    /// As [`Node::open`]; and if the leader sends nothing for `leader_timeout`, or has another table.
     pub fn open_led(
         options: NodeOptions,
         now: Now,
         upstream: &mut dyn Upstream,
     ) -> Result<(Self, StartReport), NodeError> {
-        Self::open_with(options, now, Some(upstream))
+        start::open(options, now, Some(upstream)).map(Self::opened)
     }
 
-    fn open_with(
-        options: NodeOptions,
-        now: Now,
-        upstream: Option<&mut dyn Upstream>,
-    ) -> Result<(Self, StartReport), NodeError> {
-        let (opened, report) = start::open(options, now, upstream)?;
+    fn opened((opened, report): (start::Opened, StartReport)) -> (Self, StartReport) {
         let mut node = Self {
             sessions: Sessions::new(opened.used, &opened.ctx),
             ctx: opened.ctx,
@@ -110,11 +104,9 @@ impl Node {
             below: Below::default(),
         };
         node.at_members(|members, lent| members.open(lent));
-        node.ctx
-            .dirty
-            .streams
-            .extend(node.coordinator.topics.of_steps());
-        Ok((node, report))
+        let of_steps = node.coordinator.topics.of_steps();
+        node.ctx.dirty.streams.extend(of_steps);
+        (node, report)
     }
 
     /// Takes one input. Outputs are to be taken afterwards.
@@ -141,8 +133,8 @@ impl Node {
                 identity,
             } => self.sessions.client_up(link, peer, identity, &mut self.ctx),
             Input::ClientHello { link, peer, hello } => {
-                self.sessions
-                    .client_hello(link, peer, *hello, &mut self.ctx);
+                let sessions = &mut self.sessions;
+                sessions.client_hello(link, peer, *hello, &mut self.ctx);
             }
             Input::Client { link, input } => self.client(link, input),
             Input::ReadDone { token, result, .. } => match self.ctx.bulk.remove(&token) {
@@ -156,8 +148,8 @@ impl Node {
             Input::WriteDone { token, result, .. } => {
                 if let Some(Bulk::ReadData(call)) = self.ctx.bulk.remove(&token) {
                     let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
-                    self.reads
-                        .chunk_written(call, token, result, partitions, ctx);
+                    let reads = &mut self.reads;
+                    reads.chunk_written(call, token, result, partitions, ctx);
                     self.route();
                 }
             }
@@ -167,10 +159,8 @@ impl Node {
                 result,
             } => {
                 if Home::of_storage(storage).is_some() {
-                    self.coordinator
-                        .commands
-                        .controller()
-                        .complete(storage, token, result);
+                    let controller = self.coordinator.commands.controller();
+                    controller.complete(storage, token, result);
                     self.ctx.dirty.controller = true;
                 } else {
                     self.at(storage, |partition, ctx| {
@@ -395,9 +385,7 @@ impl Node {
                 Ok(())
             }
             Request::Status(of) => {
-                if of != DirectoryId(0) && of != self.ctx.options.directory_id {
-                    return Err(status_elsewhere(of, caller, &self.sessions, &self.ctx));
-                }
+                status_is_here(of, caller, &self.sessions, &self.ctx)?;
                 self.statuses.ask(caller);
                 self.advance_status();
                 Ok(())
@@ -425,10 +413,8 @@ impl Node {
             }
             QueueRequest::ExtendLeases(extend) => (&extend.consumer, extend.member),
         };
-        let topics = (
-            &self.coordinator.topics,
-            self.sessions.namespace(caller.link),
-        );
+        let namespace = self.sessions.namespace(caller.link);
+        let topics = (&self.coordinator.topics, namespace);
         let members = &self.coordinator.members;
         let id = members.settler(caller, (topic, consumer), member, topics)?;
         let is_quiet = self.sessions.is_quiet(caller) && !self.drain.is_begun();
@@ -920,18 +906,8 @@ impl Node {
 
     fn was_read(&mut self, reader: ReadFor, found: WasRead) {
         match (reader, found) {
-            (
-                ReadFor::Queue {
-                    id,
-                    partition,
-                    from,
-                    end,
-                },
-                WasRead::Batches(found),
-            ) => {
-                self.at_queue(id, |queue, lent| {
-                    queue.was_read(partition, (from, end), found, lent.ctx);
-                });
+            (ReadFor::Queue { id, partition, at }, WasRead::Batches(found)) => {
+                self.at_queue(id, |it, lent| it.was_read(partition, at, found, lent.ctx));
             }
             (ReadFor::DeadLetter { id, partition }, WasRead::Batches(found)) => {
                 self.at_queue(id, |queue, lent| queue.letter_read(partition, found, lent));
@@ -1016,9 +992,6 @@ impl Node {
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Node")
-            .field("sessions", &self.sessions.len())
-            .field("topics", &self.coordinator.topics.len())
-            .finish_non_exhaustive()
+        write!(f, "Node({})", self.ctx.options.directory.display())
     }
 }

@@ -133,10 +133,6 @@ impl Sessions {
         left.next().map(|(link, session)| (*link, session))
     }
 
-    pub fn len(&self) -> usize {
-        self.links.len()
-    }
-
     /// Whether requests of a connection are taken: its client has said who it is.
     pub fn takes_requests(&self, link: LinkId) -> bool {
         self.links.get(&link).is_some_and(Session::is_open)
@@ -771,12 +767,6 @@ impl Sessions {
     /// Whether a client speaks another protocol, which knows no other nodes.
     pub fn is_foreign(&self, link: LinkId) -> bool {
         self.language(link) == Language::Foreign
-    }
-
-    /// Where a client has connected from, for people: its scheme is that of the transport.
-    pub fn peer_address(&self, link: LinkId) -> &str {
-        let session = self.links.get(&link);
-        session.map_or("", |session| session.peer.address.as_str())
     }
 
     fn language(&self, link: LinkId) -> Language {

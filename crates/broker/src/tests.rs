@@ -40,6 +40,7 @@ mod quotas;
 mod readers;
 mod recovering;
 mod sessions;
+mod starts_led;
 mod status;
 mod steps;
 mod steps_bounds;

@@ -18,10 +18,10 @@ use wire::{DirectoryId, NodeId, ServerInstance};
 /// dropped; dropping it drains it. When one of its shards ends, all do.
 #[derive(Debug)]
 pub struct Server {
-    first: Running,
+    first: Box<Running>,
     /// Its other shards, in their order.
     others: Vec<Running>,
-    group_file: Option<GroupFile>,
+    group_file: Option<Box<GroupFile>>,
     drain_timeout: Duration,
     fate: Arc<Fate>,
 }
@@ -100,7 +100,7 @@ impl Server {
         };
         let mut owns = owns.into_iter();
         let own = owns.next().expect("there is a first shard");
-        let first = Running::launch(own, storages.clone(), log, part(0))?;
+        let first = Box::new(Running::launch(own, storages.clone(), log, part(0))?);
         let mut server = Self {
             first,
             others: Vec::new(),
@@ -125,7 +125,7 @@ impl Server {
         }
         // Who finds the server finds all of it.
         if let Some(path) = config.group_file.as_ref().filter(|_| !is_embedded) {
-            server.group_file = Some(server.first.publish(path)?);
+            server.group_file = Some(Box::new(server.first.publish(path)?));
         }
         Ok(server)
     }
@@ -143,7 +143,7 @@ impl Server {
 
     /// Where each of its shards listens, the first one before the others.
     pub fn shards(&self) -> impl Iterator<Item = &[String]> {
-        let shards = std::iter::once(&self.first).chain(&self.others);
+        let shards = std::iter::once(&*self.first).chain(&self.others);
         shards.map(|shard| shard.endpoints.as_slice())
     }
 

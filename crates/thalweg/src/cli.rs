@@ -223,7 +223,7 @@ pub struct TopicCreateArgs {
     /// How metadata travels: its type, or JSON with its settings
     #[arg(long, value_name = "TYPE|JSON")]
     pub serializer: Option<String>,
-    /// What an acknowledgement survives: memory, written or synced [default: the strongest that the storage can give]
+    /// What an acknowledgement survives: memory, written or synced [default: the strongest there is]
     #[arg(long, value_name = "LEVEL")]
     pub durability: Option<String>,
     /// What is kept at most: the topic's size, an age or both, as in 40GB,7d; or JSON with bytes, total_bytes,
@@ -233,7 +233,7 @@ pub struct TopicCreateArgs {
     /// For how long events are kept at most, as in 7d; the same as an age in --retention
     #[arg(long, value_name = "AGE")]
     pub keep: Option<String>,
-    /// Make it on the shard of this topic, as the dead letters of its queues have to be [default: the name says which]
+    /// Make it on the shard of this topic [default: the name says which]
     #[arg(long, value_name = "TOPIC")]
     pub beside: Option<String>,
     /// Nothing fails if the topic is there already; its definition stays as it is
@@ -292,7 +292,7 @@ pub struct TopicAlterArgs {
     /// 40GB,7d; or JSON with bytes, total_bytes, age, count; {} is everything
     #[arg(long, value_name = "TEXT|JSON")]
     pub retention: Option<String>,
-    /// For how long events are kept at most, as in 7d; alone, it leaves the other limits as they are
+    /// For how long events are kept at most, as in 7d; alone, other limits stay
     #[arg(long, value_name = "AGE")]
     pub keep: Option<String>,
     /// What these consumers have not acknowledged is kept; an empty list is nobody
@@ -548,7 +548,7 @@ pub struct ProduceArgs {
     /// The most bytes in a batch
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
     pub batch_bytes: u32,
-    /// How long a batch waits for more events, milliseconds [default: until the one before it is stored]
+    /// How long a batch waits for more events, milliseconds [default: until the last is stored]
     #[arg(long, value_name = "MS")]
     pub linger_ms: Option<u32>,
     /// Print a line of JSON for each event with its id
@@ -591,7 +591,7 @@ pub struct ConsumeArgs {
     /// Go on when the end is reached, until Ctrl-C
     #[arg(short, long)]
     pub follow: bool,
-    /// How long the server may be away, seconds; then end with an error [default: for ever, with a note every 10 s]
+    /// How long the server may be away, seconds; then fail [default: for ever, and notes]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub reconnect_timeout: Option<f64>,
     /// Leave the cursors where they are
@@ -640,7 +640,7 @@ pub struct TailArgs {
     /// Print each event's data in base64
     #[arg(long)]
     pub data_base64: bool,
-    /// How long the server may be away, seconds; then end with an error [default: for ever, with a note every 10 s]
+    /// How long the server may be away, seconds; then fail [default: for ever, and notes]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub reconnect_timeout: Option<f64>,
     #[command(flatten)]

@@ -483,8 +483,7 @@ impl Serving {
         let reading = Reading::For(ReadFor::Queue {
             id: queue.id,
             partition: index,
-            from,
-            end,
+            at: (from, end),
         });
         store.read_batches(reading, read, lent.ctx);
         false

@@ -19,19 +19,19 @@ use wire::message::*;
 use wire::table::TableMessage;
 use wire::*;
 
-const OTHER: NodeId = NodeId(1);
+pub(super) const OTHER: NodeId = NodeId(1);
 
-struct Nodes {
-    grounds: [Ground; 2],
+pub(super) struct Nodes {
+    pub grounds: [Ground; 2],
     /// The one that leads, and the one that follows.
-    all: [World; 2],
+    pub all: [World; 2],
     /// A client of each, the owner.
-    clients: [LinkId; 2],
-    is_linked: bool,
+    pub clients: [LinkId; 2],
+    pub is_linked: bool,
 }
 
 /// The leader's end of the link of a node that is being opened.
-struct OfLeader<'a>(&'a mut World);
+pub(super) struct OfLeader<'a>(pub &'a mut World);
 
 impl Upstream for OfLeader<'_> {
     fn now(&mut self) -> Now {
@@ -60,7 +60,7 @@ fn id(index: usize) -> NodeId {
 }
 
 impl Nodes {
-    fn new(fault: Option<Fault>) -> Self {
+    pub fn new(fault: Option<Fault>) -> Self {
         let mut grounds = [Ground::new(), Ground::new()];
         for (index, ground) in grounds.iter_mut().enumerate() {
             ground.fault = fault;
@@ -80,11 +80,11 @@ impl Nodes {
         nodes
     }
 
-    fn input(&mut self, index: usize, input: PeerInput) {
+    pub fn input(&mut self, index: usize, input: PeerInput) {
         self.all[index].input(Input::Peer(input));
     }
 
-    fn link(&mut self) {
+    pub fn link(&mut self) {
         self.cut();
         self.is_linked = true;
         self.input(0, PeerInput::Up(OTHER));
@@ -92,14 +92,14 @@ impl Nodes {
         self.carry();
     }
 
-    fn cut(&mut self) {
+    pub fn cut(&mut self) {
         self.is_linked = false;
         self.input(0, PeerInput::Down(OTHER));
         self.input(1, PeerInput::Down(LEADER));
     }
 
     /// A node starts again, and takes over first what the one that leads has decided.
-    fn restart_led(&mut self) -> Result<(), crate::NodeError> {
+    pub fn restart_led(&mut self) -> Result<(), crate::NodeError> {
         self.cut();
         self.grounds[1].power_loss(Survival::Nothing);
         self.input(0, PeerInput::Up(OTHER));
@@ -112,7 +112,7 @@ impl Nodes {
     }
 
     /// Carries what the nodes have to say, until they have nothing.
-    fn carry(&mut self) {
+    pub fn carry(&mut self) {
         loop {
             let said: [Vec<(NodeId, TableMessage)>; 2] = self
                 .all
@@ -133,14 +133,14 @@ impl Nodes {
     }
 
     /// A node loses its power, and starts again.
-    fn restart(&mut self, index: usize) {
+    pub fn restart(&mut self, index: usize) {
         self.cut();
         self.grounds[index].power_loss(Survival::Nothing);
         self.all[index] = self.grounds[index].start();
         self.clients[index] = self.all[index].connect();
     }
 
-    fn call<T: Codec>(
+    pub fn call<T: Codec>(
         &mut self,
         index: usize,
         method: Method,
@@ -153,11 +153,11 @@ impl Nodes {
         self.all[index].answered(link, asked)
     }
 
-    fn create(&mut self, index: usize, name: &str) -> Result<TopicId, ErrorReply> {
+    pub fn create(&mut self, index: usize, name: &str) -> Result<TopicId, ErrorReply> {
         self.create_of(index, name, &["disk"])
     }
 
-    fn create_of(
+    pub fn create_of(
         &mut self,
         index: usize,
         name: &str,
@@ -172,24 +172,24 @@ impl Nodes {
         Ok(made.topic)
     }
 
-    fn describe(&mut self, index: usize, name: &str) -> Result<TopicDescription, ErrorReply> {
+    pub fn describe(&mut self, index: usize, name: &str) -> Result<TopicDescription, ErrorReply> {
         let name = TopicName { name: name.into() };
         self.call(index, Method::DescribeTopic, TopicId(0), &name)
     }
 
-    fn store(&mut self, index: usize, topic: TopicId, from: u64, events: &[&str]) {
+    pub fn store(&mut self, index: usize, topic: TopicId, from: u64, events: &[&str]) {
         let link = self.clients[index];
         self.all[index].stored(link, topic, (5, from), events);
     }
 
     /// What a new subscription of an independent consumer gets.
-    fn read(&mut self, index: usize, topic: TopicId) -> Vec<String> {
+    pub fn read(&mut self, index: usize, topic: TopicId) -> Vec<String> {
         let link = self.clients[index];
         let id = self.all[index].subscribe(link, topic, "c", Start::Beginning);
         self.all[index].texts(link, id)
     }
 
-    fn names(&mut self, index: usize) -> Vec<String> {
+    pub fn names(&mut self, index: usize) -> Vec<String> {
         let list: TopicList = self
             .call(index, Method::ListTopics, TopicId(0), &Empty)
             .unwrap();
@@ -197,7 +197,7 @@ impl Nodes {
     }
 }
 
-fn assert_elsewhere<T: std::fmt::Debug>(result: Result<T, ErrorReply>, home: usize) {
+pub(super) fn assert_elsewhere<T: std::fmt::Debug>(result: Result<T, ErrorReply>, home: usize) {
     let error = result.map(|_| ()).unwrap_err();
     assert_eq!(error.code, ErrorCode::NotLeader, "{error}");
     assert_eq!(error.leader_hint, format!("#{home}"));
@@ -617,7 +617,7 @@ fn a_table_that_has_lost_records_has_another_id_wherever_its_start_ended() {
 }
 
 /// A name whose topic is to be on this node, of two.
-fn name_of(home: usize) -> String {
+pub(super) fn name_of(home: usize) -> String {
     let known = Known::new(2);
     let mut names = (0..).map(|number| format!("run{number}"));
     names
@@ -626,7 +626,7 @@ fn name_of(home: usize) -> String {
 }
 
 /// Two nodes that know of each other.
-fn acquainted(fault: Option<Fault>) -> Nodes {
+pub(super) fn acquainted(fault: Option<Fault>) -> Nodes {
     let mut nodes = Nodes::new(fault);
     let known = Arc::new(Known::new(2));
     known.listens(OTHER, DIRECTORY, vec!["tcp://h:9001".to_owned()]);
@@ -749,81 +749,6 @@ fn a_list_names_a_topic_of_each_other_node() {
 }
 
 #[test]
-fn a_start_takes_over_what_was_decided_since_the_last_one() {
-    let mut nodes = Nodes::new(None);
-    nodes.create(1, "kept").unwrap();
-    // The leader decides on a topic, and the node that made it dies before it hears of that.
-    let create = CreateTopic {
-        name: "decided".into(),
-        definition: "{}".into(),
-        partitions: vec![storage("disk")],
-    };
-    let link = nodes.clients[1];
-    let _ = nodes.all[1].request(link, Method::CreateTopic, TopicId(0), &create, &[]);
-    let proposed = std::mem::take(&mut nodes.all[1].to_peers);
-    for (_, message) in proposed {
-        nodes.input(0, PeerInput::Message(OTHER, message));
-    }
-    nodes.all[0].to_peers.clear();
-    nodes.restart_led().unwrap();
-    assert_eq!(nodes.names(1), ["decided", "kept"]);
-    let topic = nodes.describe(1, "decided").unwrap().topic;
-    nodes.store(1, topic, 0, &["a"]);
-    assert_eq!(nodes.read(1, topic), ["a"]);
-    // Its link goes on.
-    nodes.create(1, "later").unwrap();
-    assert_elsewhere(nodes.describe(0, "later").map(|_| ()), 1);
-    // A topic that is gone since is not opened.
-    let name = TopicName {
-        name: "later".into(),
-    };
-    let link = nodes.clients[1];
-    let _ = nodes.all[1].request(link, Method::DeleteTopic, TopicId(0), &name, &[]);
-    for (_, message) in std::mem::take(&mut nodes.all[1].to_peers) {
-        nodes.input(0, PeerInput::Message(OTHER, message));
-    }
-    nodes.all[0].to_peers.clear();
-    nodes.restart_led().unwrap();
-    assert_eq!(nodes.names(1), ["decided", "kept"]);
-}
-
-#[test]
-fn a_start_whose_leader_does_not_answer_is_refused() {
-    struct Nobody(Now, Received);
-    impl Upstream for Nobody {
-        fn now(&mut self) -> Now {
-            self.0
-        }
-        fn send(&mut self, _: TableMessage) {}
-        fn receive(&mut self, within: Duration) -> Received {
-            self.0.monotonic += within;
-            self.1.clone()
-        }
-    }
-    let mut nodes = Nodes::new(None);
-    nodes.create(1, "t").unwrap();
-    nodes.cut();
-    for (received, said) in [
-        (Received::Nothing, "has sent nothing for"),
-        (Received::Gone, "has ended"),
-    ] {
-        let mut nobody = Nobody(nodes.all[1].now, received);
-        let refused = nodes.grounds[1].try_start_led(Some(&mut nobody));
-        let error = refused.err().unwrap().to_string();
-        assert!(error.contains(said), "{error}");
-    }
-    // Another one's leader is none.
-    let mut ground = Ground::new();
-    (ground.run, ground.role) = (500, TableRole::Leads);
-    let mut other = ground.start();
-    other.input(Input::Peer(PeerInput::Up(OTHER)));
-    let mut upstream = OfLeader(&mut other);
-    let refused = nodes.grounds[1].try_start_led(Some(&mut upstream));
-    let error = refused.err().unwrap().to_string();
-    assert!(error.contains("has table"), "{error}");
-}
-
-#[test]
 fn the_status_of_another_node_is_asked_for_there() {
     let mut nodes = acquainted(None);
     let own: StatusReply = nodes.call(0, Method::Status, TopicId(0), &Empty).unwrap();
@@ -842,170 +767,4 @@ fn the_status_of_another_node_is_asked_for_there() {
     let error = error.unwrap_err();
     assert_eq!(error.code, ErrorCode::NotLeader);
     assert_eq!(error.leader_hint, format!("#{}", DirectoryId(5)));
-}
-
-#[test]
-fn a_node_that_has_lost_its_copy_has_it_from_its_leader_again() {
-    let mut nodes = Nodes::new(None);
-    let topic = nodes.create(1, "t").unwrap();
-    nodes.create(0, "u").unwrap();
-    nodes.store(1, topic, 0, &["a", "b"]);
-    nodes.cut();
-    nodes.all[1].input(Input::Drain);
-    assert!(nodes.all[1].drained);
-    remove_all(&nodes.grounds[1], "/data/internal");
-    nodes.grounds[1].power_loss(Survival::All);
-    // It is a loss like any other: the operator is to know of it.
-    let refused = nodes.restart_led().err().unwrap().to_string();
-    assert!(refused.contains("--accept-loss"), "{refused}");
-    nodes.grounds[1].accept_loss = true;
-    nodes.cut();
-    nodes.restart_led().unwrap();
-    assert_eq!(nodes.names(1), ["t"]);
-    assert_eq!(nodes.read(1, topic), ["a", "b"]);
-    assert_elsewhere(nodes.describe(1, "u").map(|_| ()), 0);
-    nodes.grounds[1].accept_loss = false;
-    nodes.restart_led().unwrap();
-    assert_eq!(nodes.read(1, topic), ["a", "b"]);
-}
-
-#[test]
-fn a_leader_starts_with_all_nodes_that_have_topics_and_with_all_of_its_table() {
-    let mut nodes = acquainted(None);
-    nodes.create(0, &name_of(0)).unwrap();
-    nodes.create(1, &name_of(1)).unwrap();
-    nodes.cut();
-    nodes.all[0].input(Input::Drain);
-    assert!(nodes.all[0].drained);
-    nodes.grounds[0].power_loss(Survival::All);
-    // A directory that is not there makes no topic unknown.
-    for role in [TableRole::Alone, TableRole::Leads] {
-        nodes.grounds[0].role = role;
-        nodes.grounds[0].nodes = Arc::new(Known::new(1));
-        let refused = nodes.grounds[0].try_start().err();
-        match role {
-            TableRole::Alone => {
-                let error = refused.unwrap().to_string();
-                assert!(error.contains("is on shard 1"), "{error}");
-            }
-            // It does not know how many there are.
-            _ => assert!(refused.is_none()),
-        }
-    }
-    nodes.grounds[0].nodes = Arc::new(Known::new(2));
-    nodes.grounds[0].power_loss(Survival::All);
-    let older = files(&nodes.grounds[0]);
-    nodes.restart(0);
-    nodes.link();
-    nodes
-        .create(0, "and one more beside")
-        .unwrap_or_else(|error| {
-            assert_eq!(error.code, ErrorCode::NotLeader, "{error}");
-            TopicId(0)
-        });
-    nodes.create(0, &format!("{}x", name_of(0))).ok();
-    nodes.create(1, &format!("{}y", name_of(1))).ok();
-    nodes.cut();
-    nodes.all[0].input(Input::Drain);
-    let older = older.into_iter();
-    let older = older.filter(|(path, _)| path.starts_with("/data/internal"));
-    restore(&nodes.grounds[0], "/data/internal", &older.collect());
-    nodes.grounds[0].power_loss(Survival::All);
-    for accept_loss in [false, true] {
-        nodes.grounds[0].accept_loss = accept_loss;
-        let error = nodes.grounds[0].try_start().err().unwrap().to_string();
-        assert!(error.contains("nothing was changed"), "{error}");
-    }
-}
-
-#[test]
-fn a_new_directory_is_not_taken_for_the_one_that_had_topics() {
-    let mut nodes = Nodes::new(None);
-    let topic = nodes.create(1, "t").unwrap();
-    nodes.store(1, topic, 0, &["gone"]);
-    nodes.cut();
-    let run = nodes.grounds[1].run;
-    nodes.grounds[1] = Ground::new();
-    nodes.grounds[1].run = run;
-    nodes.grounds[1].role = TableRole::Follows(OTHER);
-    let refused = nodes.restart_led().err().unwrap().to_string();
-    assert!(refused.contains("is a new data directory"), "{refused}");
-}
-
-#[test]
-fn a_node_that_drains_waits_for_no_leader_that_has_ended() {
-    for is_cut_first in [false, true] {
-        let mut nodes = Nodes::new(None);
-        let create = CreateTopic {
-            name: "t".into(),
-            definition: "{}".into(),
-            partitions: vec![storage("disk")],
-        };
-        let link = nodes.clients[1];
-        let asked = nodes.all[1].request(link, Method::CreateTopic, TopicId(0), &create, &[]);
-        // It is proposed, and nobody answers.
-        nodes.all[1].to_peers.clear();
-        if is_cut_first {
-            nodes.input(1, PeerInput::Down(LEADER));
-        }
-        nodes.all[1].input(Input::Drain);
-        assert_eq!(nodes.all[1].drained, is_cut_first);
-        nodes.input(1, PeerInput::Down(LEADER));
-        assert!(nodes.all[1].drained);
-        assert!(nodes.all[1].error(link, asked).is_some());
-    }
-}
-
-#[test]
-fn a_copy_that_has_lost_records_within_has_them_again() {
-    let mut lost = 0;
-    for part in 1..8 {
-        let mut nodes = Nodes::new(None);
-        let topic = nodes.create(1, "t").unwrap();
-        nodes.store(1, topic, 0, &["a", "b"]);
-        let names: Vec<String> = (0..6).map(|number| format!("u{number}")).collect();
-        for name in &names {
-            nodes.create(0, name).unwrap();
-        }
-        let link = nodes.clients[1];
-        let moved = nodes.all[1].move_cursor(link, topic, CursorMove::Acknowledge, at(1, 1));
-        assert_eq!(nodes.all[1].error(link, moved), None);
-        nodes.cut();
-        nodes.all[1].input(Input::Drain);
-        assert!(nodes.all[1].drained);
-        let mut copy = files(&nodes.grounds[1]);
-        copy.retain(|path, _| path.starts_with("/data/internal"));
-        let log = copy.values_mut().max_by_key(|bytes| bytes.len()).unwrap();
-        let written = log.iter().rposition(|byte| *byte != 0).unwrap();
-        let place = written * part / 8;
-        log[place] ^= 0x55;
-        restore(&nodes.grounds[1], "/data/internal", &copy);
-        nodes.grounds[1].power_loss(Survival::All);
-        if let Err(refused) = nodes.restart_led() {
-            // It was a record of a topic of its own.
-            let refused = refused.to_string();
-            assert!(refused.contains("--accept-loss"), "{refused}");
-            nodes.cut();
-            nodes.grounds[1].accept_loss = true;
-            nodes.restart_led().unwrap();
-            nodes.grounds[1].accept_loss = false;
-        }
-        lost += usize::from(!nodes.all[1].report.lines.is_empty());
-        for name in &names {
-            assert_elsewhere(nodes.describe(1, name).map(|_| ()), 0);
-        }
-        assert_eq!(nodes.names(1), ["t"]);
-        let read = ReadCursors {
-            consumer: "c".into(),
-        };
-        let cursors: CursorList = nodes.call(1, Method::ReadCursors, topic, &read).unwrap();
-        assert_eq!(cursors.cursors[0].position, at(1, 1));
-        // It goes on as a copy, also after another start.
-        nodes.create(0, "later").unwrap();
-        nodes.restart_led().unwrap();
-        assert_elsewhere(nodes.describe(1, "later").map(|_| ()), 0);
-        nodes.create(1, "own").unwrap();
-        assert_eq!(nodes.read(1, topic), ["a", "b"]);
-    }
-    assert!(lost > 2, "{lost}");
 }
