@@ -1,7 +1,7 @@
 # The two commands of a fresh machine are `make demo` and `make test`.
 # Each target is a script of its own name in scripts/.
 
-.PHONY: help check setup wheel install demo demo-steps demo-sites test kill kill-sharing kill-steps bench bench-peers bench-steps bench-sites bench-scenarios bench-workloads tomography clean
+.PHONY: help check setup wheel install demo demo-steps demo-sites test kill kill-sharing kill-steps bench bench-peers bench-steps bench-sites bench-shards bench-scenarios bench-workloads tomography clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -45,6 +45,9 @@ bench-steps: setup ## measure steps of arrays beside ADIOS2's SST and files, and
 
 bench-sites: setup ## measure relay, gateway and TLS beside HAProxy and stunnel: REPEATS=3
 	@scripts/bench-sites --repeats $(or $(REPEATS),3)
+
+bench-shards: setup ## measure two shards beside one, each with a share of a processor: ROUNDS=5 (needs root)
+	@scripts/bench-shards --rounds $(or $(ROUNDS),5)
 
 bench-workloads: setup ## run the published streaming experiments beside RabbitMQ, over proxies and managed services (20 minutes)
 	@scripts/bench-workloads --repeat $(or $(REPEATS),1)
