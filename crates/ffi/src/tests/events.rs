@@ -303,7 +303,10 @@ fn selected_data_lands_in_the_allocators_memory_and_each_is_released_once() {
     );
     assert_eq!(seen.destroyed.load(Ordering::SeqCst), 0);
     thalweg_consumer_free(boxed(consumer));
-    // By this thread, and not by the driver's later: nothing was under way.
+    // By this thread, or by the driver's, which may be in the consumer's `on_ready`.
+    while seen.destroyed.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
     assert_eq!(seen.destroyed.load(Ordering::SeqCst), 1);
     thalweg_producer_free(boxed(producer));
     setup.end();
