@@ -61,7 +61,8 @@ OTHERS: dict[str, set[str]] = {
     "Driver": {"group_file", "address", "token", "credential", "namespace", "client_name"},
     "create_topic": {
         "name", "storage", "validator", "partition_selector", "serializer", "durability",
-        "retention", "keep_until_acknowledged", "overflow", "validate_on_server", "exist_ok",
+        "retention", "keep_until_acknowledged", "overflow", "validate_on_server", "beside",
+        "exist_ok",
     },
     "add_partitions": {"name", "storage"},
     "Driver.close": set(),
