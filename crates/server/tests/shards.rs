@@ -139,7 +139,7 @@ fn a_client_of_the_first_shard_has_the_topics_of_all() {
     push(&create(&driver, &all[0]), &[&all[0], "second"]);
     driver.close(WATCHDOG).unwrap();
 
-    // All of it is there again, whoever says how many shards there are.
+    // All of it is there again, also where nothing says how many shards there are.
     server.drain(WATCHDOG).unwrap();
     assert!(!group_file(directory).exists());
     let server = start(directory, Shards::Kept).unwrap();
@@ -287,7 +287,7 @@ fn a_start_that_fails_leaves_nobody_running_and_another_one_goes_on() {
         assert!(making.join().unwrap() >= 12);
     });
     server.wait().unwrap();
-    // None is half made: whoever was told of a topic finds it.
+    // None is half made: each topic that is listed takes events.
     let server = start(4).unwrap();
     let driver = connect(directory);
     for topic in driver.list_topics().unwrap() {

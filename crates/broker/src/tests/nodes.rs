@@ -197,6 +197,15 @@ impl Nodes {
     }
 }
 
+/// What is asked for to have a topic of one partition on disk.
+pub(super) fn to_create(name: &str) -> CreateTopic {
+    CreateTopic {
+        name: name.into(),
+        definition: "{}".into(),
+        partitions: vec![storage("disk")],
+    }
+}
+
 pub(super) fn assert_elsewhere<T: std::fmt::Debug>(result: Result<T, ErrorReply>, home: usize) {
     let error = result.map(|_| ()).unwrap_err();
     assert_eq!(error.code, ErrorCode::NotLeader, "{error}");
@@ -264,11 +273,7 @@ fn a_topic_is_where_it_was_made_and_every_node_says_so() {
 /// Two nodes are asked for one name at once. Says who has it then.
 fn made_twice(fault: Option<Fault>) -> Vec<usize> {
     let mut nodes = Nodes::new(fault);
-    let create = CreateTopic {
-        name: "t".into(),
-        definition: "{}".into(),
-        partitions: vec![storage("disk")],
-    };
+    let create = to_create("t");
     let links = nodes.clients;
     // The one that leads is at work on its storage when the other one's proposal comes.
     nodes.all[0].hold_jobs = true;
@@ -302,11 +307,7 @@ fn two_nodes_make_no_two_topics_of_a_name() {
     assert_eq!(made_twice(Some(Fault::NameTwice)), [0, 1]);
     // Now it is the follower that comes too late.
     let mut nodes = Nodes::new(None);
-    let create = CreateTopic {
-        name: "t".into(),
-        definition: "{}".into(),
-        partitions: vec![storage("disk")],
-    };
+    let create = to_create("t");
     let link = nodes.clients[1];
     let asked = nodes.all[1].request(link, Method::CreateTopic, TopicId(0), &create, &[]);
     let link_0 = nodes.clients[0];
@@ -391,11 +392,7 @@ fn without_its_leader_a_node_serves_what_it_has() {
     let moved = nodes.all[1].move_cursor(link, topic, CursorMove::Acknowledge, at(1, 1));
     assert_eq!(nodes.all[1].answered::<Empty>(link, moved).err(), None);
     // A new topic asks its leader, and is refused after a while.
-    let create = CreateTopic {
-        name: "u".into(),
-        definition: "{}".into(),
-        partitions: vec![storage("disk")],
-    };
+    let create = to_create("u");
     let before = nodes.grounds[1].directories();
     let asked = nodes.all[1].request(link, Method::CreateTopic, TopicId(0), &create, &[]);
     assert!(nodes.all[1].answer(link, asked).is_none());
@@ -418,11 +415,6 @@ fn without_its_leader_a_node_serves_what_it_has() {
 /// Says what a client hears that may know of topics `mine.*` alone, of one of another name.
 fn heard_of_a_secret(fault: Option<Fault>) -> ErrorCode {
     let mut nodes = Nodes::new(fault);
-    let create = |name: &str| CreateTopic {
-        name: name.into(),
-        definition: "{}".into(),
-        partitions: vec![storage("disk")],
-    };
     let owner = Hello {
         namespace: "p".into(),
         ..hello()
@@ -430,7 +422,8 @@ fn heard_of_a_secret(fault: Option<Fault>) -> ErrorCode {
     let link = nodes.all[1].connect_as(net::Peer::default(), owner);
     let mut ids = Vec::new();
     for name in ["mine.a", "secret"] {
-        let asked = nodes.all[1].request(link, Method::CreateTopic, TopicId(0), &create(name), &[]);
+        let asked =
+            nodes.all[1].request(link, Method::CreateTopic, TopicId(0), &to_create(name), &[]);
         nodes.carry();
         let made: TopicDescription = nodes.all[1].answered(link, asked).unwrap();
         ids.push(made.topic);
@@ -644,11 +637,7 @@ fn a_new_topic_is_made_where_its_name_says_or_beside_another() {
     let names = [name_of(0), name_of(1)];
     assert_elsewhere(nodes.create(1, &names[0]), 0);
     // One that has said where it is, is named so, for a client of its transport.
-    let create = CreateTopic {
-        name: names[1].clone(),
-        definition: "{}".into(),
-        partitions: vec![storage("disk")],
-    };
+    let create = to_create(&names[1]);
     for (peer, address) in [("tcp://10.0.0.7:5", "tcp://h:9001"), ("unix://", "")] {
         let peer = net::Peer {
             address: peer.into(),
@@ -702,11 +691,7 @@ fn a_client_of_another_protocol_has_its_topics_where_it_is() {
             session: SessionId(0),
         },
     });
-    let create = CreateTopic {
-        name: name_of(1),
-        definition: "{}".into(),
-        partitions: vec![storage("disk")],
-    };
+    let create = to_create(&name_of(1));
     let request = CoordinatorRequest::CreateTopic(TopicId(0), create);
     nodes.all[0].input(Input::Client {
         link,

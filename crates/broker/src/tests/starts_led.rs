@@ -2,7 +2,7 @@
 
 use super::harness::*;
 use super::losses::{files, remove_all, restore};
-use super::nodes::{Nodes, OTHER, OfLeader, acquainted, assert_elsewhere, name_of};
+use super::nodes::{Nodes, OTHER, OfLeader, acquainted, assert_elsewhere, name_of, to_create};
 use crate::ids::LEADER;
 use crate::node::{Input, Now};
 use crate::{Nodes as Known, PeerInput, Received, TableRole, Upstream};
@@ -18,11 +18,7 @@ fn a_start_takes_over_what_was_decided_since_the_last_one() {
     let mut nodes = Nodes::new(None);
     nodes.create(1, "kept").unwrap();
     // The leader decides on a topic, and the node that made it dies before it hears of that.
-    let create = CreateTopic {
-        name: "decided".into(),
-        definition: "{}".into(),
-        partitions: vec![storage("disk")],
-    };
+    let create = to_create("decided");
     let link = nodes.clients[1];
     let _ = nodes.all[1].request(link, Method::CreateTopic, TopicId(0), &create, &[]);
     let proposed = std::mem::take(&mut nodes.all[1].to_peers);
@@ -234,11 +230,7 @@ fn a_copy_that_has_lost_records_within_has_them_again() {
 fn a_node_that_drains_waits_for_no_leader_that_has_ended() {
     for is_cut_first in [false, true] {
         let mut nodes = Nodes::new(None);
-        let create = CreateTopic {
-            name: "t".into(),
-            definition: "{}".into(),
-            partitions: vec![storage("disk")],
-        };
+        let create = to_create("t");
         let link = nodes.clients[1];
         let asked = nodes.all[1].request(link, Method::CreateTopic, TopicId(0), &create, &[]);
         // It is proposed, and nobody answers.
