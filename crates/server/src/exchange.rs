@@ -14,7 +14,8 @@ use wire::table::TableMessage;
 #[derive(Debug)]
 pub(crate) struct Exchange(Vec<Mailbox>);
 
-/// What has come for a node, in order.
+/// What has come for a node, in order. What nodes may have under way for each other is bounded by their protocol: 16 MiB of
+/// proposals of each that follows, and four pieces or lists of entries to it (`docs/format/table.md`).
 #[derive(Debug, Default)]
 struct Mailbox {
     /// Whether there is something: looked at in each turn, without the lock.

@@ -3,7 +3,10 @@
 use crate::system::ShutdownRequest;
 use net::Waker;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Longer than anybody waits.
+const LONG: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Asks one node to end.
 #[derive(Debug, Clone)]
@@ -28,15 +31,17 @@ struct State {
     parts: Vec<PartHandle>,
     /// How many behind the first have not ended.
     followers: usize,
-    /// How long the first may take for its drain, once the others have ended.
-    first_within: Option<Duration>,
+    /// Until when the first is to have drained, which begins once the others have ended.
+    first_until: Option<Instant>,
 }
 
 impl State {
     /// Asks the others to drain, and the first as soon as none of them is left: until then it decides what they have
     /// under way.
     fn drain(&mut self, timeout: Duration, is_asked_anew: bool) {
-        self.first_within = Some(timeout);
+        let now = Instant::now();
+        // One beyond what the clock can say is a long time.
+        self.first_until = Some(now.checked_add(timeout).unwrap_or(now + LONG));
         for other in self.parts.iter().skip(1) {
             if is_asked_anew || !other.shutdown.is_asked() {
                 other.drain(timeout);
@@ -47,10 +52,10 @@ impl State {
 
     fn drain_first(&mut self) {
         if self.followers == 0
-            && let Some(timeout) = self.first_within.take()
+            && let Some(until) = self.first_until.take()
             && let Some(first) = self.parts.first()
         {
-            first.drain(timeout);
+            first.drain(until.saturating_duration_since(Instant::now()));
         }
     }
 }
@@ -127,7 +132,7 @@ impl Ends {
         if std::mem::replace(&mut state.has_begun, true) {
             return;
         }
-        if state.first_within.is_none() && (self.place > 0 || state.followers > 0) {
+        if state.first_until.is_none() && (self.place > 0 || state.followers > 0) {
             state.drain(self.fate.drain_timeout, false);
         }
         self.fate.changed.notify_all();
