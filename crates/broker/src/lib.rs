@@ -69,7 +69,7 @@ pub use options::{
 };
 pub use report::{Line, Severity};
 pub use request::Request;
-pub use start::{Received, Upstream, look};
+pub use start::{FromLeader, Upstream, look};
 pub use verified::Verified;
 
 #[cfg(test)]

@@ -514,12 +514,12 @@ pub trait Upstream {
     fn send(&mut self, message: TableMessage);
 
     /// What comes next of the leader. Waits at most as long for it.
-    fn receive(&mut self, within: Duration) -> Received;
+    fn receive(&mut self, within: Duration) -> FromLeader;
 }
 
 /// What a wait for the leader came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Received {
+pub enum FromLeader {
     /// A message.
     Message(TableMessage),
     /// Nothing in that time.
@@ -574,12 +574,12 @@ fn catch_up(
         }
         let wake = controller.next_timer().map_or(until, |at| at.min(until));
         match upstream.receive(wake.saturating_sub(now.monotonic)) {
-            Received::Message(message) => {
+            FromLeader::Message(message) => {
                 until = upstream.now().monotonic + patience;
                 controller.take_message(LEADER, message);
             }
-            Received::Nothing => {}
-            Received::Gone => {
+            FromLeader::Nothing => {}
+            FromLeader::Gone => {
                 break format!("the node that leads the table (node {LEADER}) has ended");
             }
         }

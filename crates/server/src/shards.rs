@@ -15,7 +15,7 @@ use crate::shard_count::{SHARDS_MAX, Shards};
 use crate::system;
 use broker::controller::LEADER;
 use broker::node::Now;
-use broker::{PeerInput, Received, Upstream};
+use broker::{FromLeader, PeerInput, Upstream};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -192,16 +192,16 @@ impl Upstream for Joining<'_> {
         self.peers.send(LEADER, message);
     }
 
-    fn receive(&mut self, within: Duration) -> Received {
+    fn receive(&mut self, within: Duration) -> FromLeader {
         let until = Instant::now() + within;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             match self.peers.wait_for_next(left) {
-                Some(PeerInput::Message(LEADER, message)) => return Received::Message(message),
-                Some(PeerInput::Down(LEADER)) => return Received::Gone,
+                Some(PeerInput::Message(LEADER, message)) => return FromLeader::Message(message),
+                Some(PeerInput::Down(LEADER)) => return FromLeader::Gone,
                 // Of a node that matters to the leader alone.
                 Some(_) => {}
-                None => return Received::Nothing,
+                None => return FromLeader::Nothing,
             }
         }
     }
@@ -323,7 +323,7 @@ mod tests {
         leader.send(NodeId(1), took(2));
         let mut joining = Joining::new(&follower, started);
         let patience = Duration::from_secs(60);
-        assert_eq!(joining.receive(patience), Received::Message(took(1)));
+        assert_eq!(joining.receive(patience), FromLeader::Message(took(1)));
         joining.send(took(3));
         // What comes while it waits.
         std::thread::scope(|scope| {
@@ -332,10 +332,10 @@ mod tests {
                 (joining.receive(patience), joining.receive(patience))
             });
             leader.send(NodeId(1), took(4));
-            let came = [took(2), took(4)].map(Received::Message);
+            let came = [took(2), took(4)].map(FromLeader::Message);
             assert_eq!(<[_; 2]>::from(waiting.join().unwrap()), came);
         });
-        assert_eq!(joining.receive(Duration::ZERO), Received::Nothing);
+        assert_eq!(joining.receive(Duration::ZERO), FromLeader::Nothing);
         let mut inputs = Vec::new();
         leader.take(&mut inputs);
         assert!(matches!(
@@ -348,6 +348,6 @@ mod tests {
         ));
         drop(leader);
         let mut joining = Joining::new(&follower, started);
-        assert_eq!(joining.receive(patience), Received::Gone);
+        assert_eq!(joining.receive(patience), FromLeader::Gone);
     }
 }

@@ -86,10 +86,9 @@ impl TopicChanges {
             if !identity.is_some_and(|it| it.may_know(&found.name, lent.ctx.now)) {
                 return Err(unknown_topic(beside));
             }
-        } else if !lent.sessions.is_foreign(caller.link) {
-            let nodes = &lent.ctx.options.nodes;
-            let home = nodes.home_of(&namespace, &create.name);
-            if home != lent.ctx.node() && nodes.count() > 1 {
+        } else if lent.ctx.options.nodes.count() > 1 && !lent.sessions.is_foreign(caller.link) {
+            let home = lent.ctx.options.nodes.home_of(&namespace, &create.name);
+            if home != lent.ctx.node() {
                 let what = format!("topic {:?} is to be made by node {home}", create.name);
                 return Err(at_node(home, what, caller, lent.sessions, lent.ctx));
             }

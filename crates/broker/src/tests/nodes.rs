@@ -10,7 +10,7 @@ use crate::Fault;
 use crate::ids::LEADER;
 use crate::node::{Input, LinkId, Now};
 use crate::request::{Call, ClientInput, CoordinatorRequest};
-use crate::{Identity, Nodes as Known, PeerInput, Proof, Received, TableRole, Upstream};
+use crate::{FromLeader, Identity, Nodes as Known, PeerInput, Proof, TableRole, Upstream};
 use access::{Limits, Seed, Token};
 use log::testing::Survival;
 use std::sync::Arc;
@@ -43,15 +43,15 @@ impl Upstream for OfLeader<'_> {
             .input(Input::Peer(PeerInput::Message(OTHER, message)));
     }
 
-    fn receive(&mut self, within: Duration) -> Received {
+    fn receive(&mut self, within: Duration) -> FromLeader {
         if self.0.to_peers.is_empty() {
             // Nobody is faster than the time.
             self.0.pass(within);
-            return Received::Nothing;
+            return FromLeader::Nothing;
         }
         let (to, message) = self.0.to_peers.remove(0);
         assert_eq!(to, OTHER);
-        Received::Message(message)
+        FromLeader::Message(message)
     }
 }
 

@@ -5,7 +5,7 @@ use super::losses::{files, remove_all, restore};
 use super::nodes::{Nodes, OTHER, OfLeader, acquainted, assert_elsewhere, name_of, to_create};
 use crate::ids::LEADER;
 use crate::node::{Input, Now};
-use crate::{Nodes as Known, PeerInput, Received, TableRole, Upstream};
+use crate::{FromLeader, Nodes as Known, PeerInput, TableRole, Upstream};
 use log::testing::Survival;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,13 +50,13 @@ fn a_start_takes_over_what_was_decided_since_the_last_one() {
 
 #[test]
 fn a_start_whose_leader_does_not_answer_is_refused() {
-    struct Nobody(Now, Received);
+    struct Nobody(Now, FromLeader);
     impl Upstream for Nobody {
         fn now(&mut self) -> Now {
             self.0
         }
         fn send(&mut self, _: TableMessage) {}
-        fn receive(&mut self, within: Duration) -> Received {
+        fn receive(&mut self, within: Duration) -> FromLeader {
             self.0.monotonic += within;
             self.1.clone()
         }
@@ -65,8 +65,8 @@ fn a_start_whose_leader_does_not_answer_is_refused() {
     nodes.create(1, "t").unwrap();
     nodes.cut();
     for (received, said) in [
-        (Received::Nothing, "has sent nothing for"),
-        (Received::Gone, "has ended"),
+        (FromLeader::Nothing, "has sent nothing for"),
+        (FromLeader::Gone, "has ended"),
     ] {
         let mut nobody = Nobody(nodes.all[1].now, received);
         let refused = nodes.grounds[1].try_start_led(Some(&mut nobody));
