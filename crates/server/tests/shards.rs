@@ -284,7 +284,8 @@ fn a_start_that_fails_leaves_nobody_running_and_another_one_goes_on() {
         server.drain_handle().drain(WATCHDOG);
         server.wait_for_drain();
         driver.close(Duration::ZERO).ok();
-        assert!(making.join().unwrap() >= 12);
+        // The answer about the twelfth may have met the drain.
+        assert!(making.join().unwrap() >= 11);
     });
     server.wait().unwrap();
     // None is half made: each topic that is listed takes events.

@@ -682,13 +682,16 @@ impl ProducerCore {
         if let Some(promise) = self.promise.take() {
             promise.resolve(Err(error.clone()));
         }
-        let mut promises = Vec::new();
+        // Their memory goes back once all is refused: its owner may push when it comes.
+        let mut in_flight = Vec::new();
         for flow in std::mem::take(&mut self.partitions).values_mut() {
-            for mut batch in flow.in_flight.drain(..) {
-                batch.unsend(wire);
-                promises.push(batch.promise.clone());
-            }
+            in_flight.extend(flow.in_flight.drain(..));
         }
+        for batch in &mut in_flight {
+            batch.unsend(wire);
+        }
+        let sent = in_flight.iter().map(|batch| batch.promise.clone());
+        let mut promises: Vec<_> = sent.collect();
         promises.extend(self.shared.fail(error));
         for promise in promises {
             promise.resolve(Err(error.clone()));
