@@ -17,11 +17,14 @@ cargo_fails() {
     return 101
 }
 pytest_fails() { echo 'FAILED test_c.py::test_d - assert 1 == 2' >&2; return 1; }
-leaves_a_process() { sleep 600 & echo $! > left; return 3; }
+leaves_a_process() { sleep 600 & echo $! >> left; return 3; }
+check "zeroth" true
 check "first" passes
 check "second" cargo_fails
 check "third, of Python" pytest_fails
 check "fourth" leaves_a_process
+check "fifth" sh -c 'echo error: of another program; exit 4'
+check "sixth" leaves_a_process
 echo "status of the last: $?"
 summary
 """
@@ -38,7 +41,8 @@ def test_the_summary_names_each_test_that_failed_and_waits_for_no_process_that_i
         stderr=subprocess.STDOUT,
         check=False,
     )
-    os.kill(int((tmp_path / "left").read_text()), 9)
+    for left in (tmp_path / "left").read_text().split():
+        os.kill(int(left), 9)
     printed = (tmp_path / "out").read_text()
     assert done.returncode == 1
     assert "status of the last: 3" in printed
@@ -46,5 +50,6 @@ def test_the_summary_names_each_test_that_failed_and_waits_for_no_process_that_i
     assert "FAILED: second (all of it: build/checks/second.log)" in summary
     assert "---- b stdout ----\nleft: 1" in summary
     assert "FAILED test_c.py::test_d - assert 1 == 2" in summary
+    assert "error: of another program" in summary
     assert "fine" not in summary
-    assert summary.rstrip().endswith("checks: 1 passed, 3 failed")
+    assert summary.rstrip().endswith("checks: 2 passed, 5 failed")
