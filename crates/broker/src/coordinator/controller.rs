@@ -2,15 +2,19 @@
 //! the ledger of cursors, gaps and settlements.
 
 mod following;
+mod leader;
 mod leading;
 mod record_log;
 mod single;
 mod snapshot;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod window;
 
 pub(crate) use following::Following;
+pub use leader::{TableLeader, TableLog};
 pub(crate) use leading::Leading;
 pub(crate) use record_log::{Damage, RecordLog};
 pub(crate) use single::Single;

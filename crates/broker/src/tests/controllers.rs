@@ -1,52 +1,19 @@
 //! The controller suite, on the controller of a node that is alone.
 
 use super::harness::Ground;
-use crate::blocking::{Blocking, make_directory};
 use crate::coordinator::controller::suite::{self, Driven};
-use crate::coordinator::controller::{Command, CommandToken, Controller, Home, RecordLog, Single};
+use crate::coordinator::controller::testing::open;
+use crate::coordinator::controller::{Command, CommandToken, Controller, Home, Single};
 use crate::coordinator::table::Table;
+use log::Disk;
 use log::testing::FaultyDisk;
-use log::{Disk, DiskKind, OpenPartition, StorageKind};
 use std::sync::Arc;
-use wire::record::{GapReason, Record, TopicRecord};
-use wire::{Durability, Incarnation, PartitionIndex, TopicId};
+use wire::record::{Record, TopicRecord};
+use wire::{Durability, TopicId};
 
 struct Alone {
     disk: Arc<FaultyDisk>,
     single: Single,
-}
-
-fn open_log(home: Home, disk: &Arc<FaultyDisk>, create: bool) -> RecordLog {
-    let open = OpenPartition {
-        directory: std::path::Path::new("/data").join(home.directory()),
-        topic: home.topic(),
-        partition: PartitionIndex(0),
-        incarnation: Incarnation(1),
-        durability: Durability::Synced,
-        config: r#"{"segment_bytes":4096}"#.into(),
-        retention: log::Retention::default(),
-        boot_id: "boot".into(),
-        unix_ns: 1,
-        create,
-    };
-    let opened = DiskKind::seeded(disk.clone(), 1).open(open.clone());
-    let (log, damage) = RecordLog::opened(home, opened, &open, 16 * 1024).unwrap();
-    // What a snapshot replaced is no damage.
-    assert!(damage.iter().all(|gap| gap.reason == GapReason::Retention));
-    log
-}
-
-pub(super) fn open(disk: &Arc<FaultyDisk>, create: bool) -> Single {
-    make_directory(disk.as_ref(), "/data".as_ref(), "ledgers").unwrap();
-    let blocking = Blocking {
-        disk: disk.as_ref(),
-    };
-    let [internal, ledger] = Home::ALL.map(|home| open_log(home, disk, create));
-    let mut damage = Vec::new();
-    let mut single = Single::opened(internal, ledger, &mut damage, &blocking).unwrap();
-    single.replay_ledger(&mut damage, &blocking).unwrap();
-    assert!(damage.is_empty());
-    single
 }
 
 impl Driven for Alone {

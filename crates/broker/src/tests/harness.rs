@@ -70,12 +70,7 @@ impl StorageKind for Reluctant {
 
 impl Ground {
     pub fn new() -> Self {
-        let disk = Arc::new(FaultyDisk::new());
-        let path = PathBuf::from("/data");
-        disk.execute(Operation::CreateDirectory { path }).unwrap();
-        let path = PathBuf::from("/");
-        disk.execute(Operation::SyncDirectory { path }).unwrap();
-        Self::on(disk)
+        Self::on(crate::controller::testing::new_disk())
     }
 
     pub fn on(disk: Arc<FaultyDisk>) -> Self {

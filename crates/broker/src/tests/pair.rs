@@ -1,10 +1,10 @@
 //! A controller that leads and one that follows, each on a disk of its own, in one thread: what they
 //! say to each other waits in queues, and what is to happen next is up to a seed.
 
-use super::controllers::open;
 use super::harness::Ground;
 use crate::Fault;
 use crate::coordinator::controller::suite::Driven;
+use crate::coordinator::controller::testing::open;
 use crate::coordinator::controller::{
     Command, CommandToken, ControlError, Controller, Following, Home, LEADER, Leading,
 };

@@ -1,6 +1,6 @@
 //! The controller of a node that follows a table which another one leads.
 
-use super::leading::{PROPOSED_BYTES_MAX, UNTAKEN_MAX};
+use super::leader::{PROPOSED_BYTES_MAX, UNTAKEN_MAX};
 use super::{CatchingUp, Command, CommandToken, ControlError, Controller, Home, LEADER, Single};
 use crate::blocking::Blocking;
 use crate::coordinator::table::Table;

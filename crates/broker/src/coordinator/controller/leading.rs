@@ -1,443 +1,62 @@
 //! The controller of the node that leads a table which others follow.
 
-use super::snapshot::Snapshot;
-use super::window::Window;
 use super::{
-    Command, CommandToken, ControlError, Controller, Home, LEADER, Single, is_of_clients, undecided,
+    Command, CommandToken, ControlError, Controller, Home, LEADER, Single, TableLeader, TableLog,
 };
 use crate::coordinator::table::Table;
-use crate::faults::{Fault, Planted};
+use crate::faults::Planted;
 use crate::ids::{Now, StorageId};
 use log::{DiskError, Operation, OperationToken, Outcome};
-use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
-use std::sync::{Arc, Weak};
-use wire::record::{ProposedRecord, Record, TopicRecord};
-use wire::table::{Entries, Follow, Leads, Propose, Refused, TableMessage, Unled};
-use wire::{Codec, Durability, ErrorCode, ErrorReply, NodeId, Offset, TableId};
+use wire::record::Record;
+use wire::table::{Entry, TableMessage};
+use wire::{Durability, NodeId, Offset, TableId};
 
-/// Nodes that may follow. Of each, one number is kept in the table. One more is not answered.
-pub(super) const FOLLOWERS_MAX: usize = 4096;
-/// Bytes of proposals of one follower that are under way. One is taken in any case; one beyond the
-/// bound is refused, to be proposed again.
-pub(super) const PROPOSED_BYTES_MAX: usize = 16 << 20;
-/// Pieces and lists of entries that a follower has not recorded. The next one is not made before it
-/// has: what waits is the table itself, and the window of its latest entries.
-pub(super) const UNTAKEN_MAX: u32 = 4;
-
-/// [`Single`], and those who follow. What a follower proposes is one more command of the table's log.
+/// [`Single`], and those who follow.
 pub(crate) struct Leading {
     single: Single,
-    /// Whose the commands of the table's log are that are under way, in their order. Of a follower
-    /// they have a bound ([`PROPOSED_BYTES_MAX`]), and one refusal at most is among them; of this node
-    /// there are as many as requests that wait for one.
-    under_way: VecDeque<UnderWay>,
-    window: Window,
-    /// The table as it is sent in pieces, for as long as there is a follower that needs it.
-    snapshot: Weak<Snapshot>,
-    followers: BTreeMap<NodeId, Follower>,
-    /// The follower that the last message was for.
-    polled: NodeId,
-    /// The id that the table is to get.
-    id: Option<TableId>,
-    planted: Planted,
-}
-
-/// A command that is not decided.
-struct UnderWay {
-    origin: Origin,
-    /// Topics that it makes or alters: who wants their names has to wait.
-    topics: Vec<TopicRecord>,
-}
-
-/// Who has submitted a command.
-enum Origin {
-    /// This node.
-    Own(CommandToken),
-    /// This node: one that is refused, and not in the log.
-    Void(CommandToken, ControlError),
-    /// The controller: the table's id.
-    Id,
-    /// A follower. What it proposed when it had seen other than this number of refusals is void.
-    Of {
-        node: NodeId,
-        refusals: u64,
-        bytes: usize,
-    },
-    /// A follower: a proposal that is refused, and not in the log. It goes in the order of the log,
-    /// as a refusal of one before it takes it along.
-    VoidOf {
-        node: NodeId,
-        refusals: u64,
-        refused: Refused,
-    },
-}
-
-/// A node that follows, or has.
-#[derive(Default)]
-struct Follower {
-    feed: Feed,
-    /// How many refusals it has seen when it has seen all that were sent, or are to be.
-    refusals: u64,
-    /// A refusal to be sent, behind the entries up to this index. There is never a second one: what
-    /// could be refused behind it is void until the follower has seen it.
-    refused: Option<(u64, Refused)>,
-    /// Whether a refusal waits among the commands under way. What is proposed behind it is void.
-    is_refusing: bool,
-    /// Numbers of its proposals in the table's log.
-    under_way: VecDeque<u64>,
-    under_way_bytes: usize,
-    untaken: u32,
-}
-
-/// What a follower is sent next.
-#[derive(Default)]
-enum Feed {
-    /// It has no link, or is not led on this one.
-    #[default]
-    None,
-    /// An answer to this.
-    Answer(Follow),
-    /// Why it is not led any more.
-    End(String),
-    /// The table in pieces, from this one on.
-    Pieces(Arc<Snapshot>, usize),
-    /// The entries behind this index.
-    Entries(u64),
+    leader: TableLeader,
 }
 
 impl Leading {
     /// Leads a table that was replayed. One that has no id gets this one.
-    pub fn new(single: Single, id: TableId, planted: Planted) -> Self {
-        let mut leading = Self {
-            window: Window::new(single.end(Home::Table).0),
-            single,
-            under_way: VecDeque::new(),
-            snapshot: Weak::new(),
-            followers: BTreeMap::new(),
-            polled: LEADER,
-            id: None,
-            planted,
-        };
-        leading.single.internal.keep_entries(planted);
-        leading.single.ledger.keep_to(LEADER);
-        if leading.single.table.id() == TableId(0) {
-            leading.id = Some(id);
-            leading.submit_id();
-        }
-        leading
+    pub fn new(mut single: Single, id: TableId, planted: Planted) -> Self {
+        let mut leader = TableLeader::new(single.end(Home::Table).0, planted);
+        single.internal.keep_entries(planted);
+        single.ledger.keep_to(LEADER);
+        leader.identify(&mut single, id);
+        Self { single, leader }
+    }
+}
+
+/// The table's log in this node's own directory.
+impl TableLog for Single {
+    fn table(&self) -> &Table {
+        &self.table
     }
 
-    /// Gives the table the id that it is to get.
-    fn submit_id(&mut self) {
-        let mut origins = self.under_way.iter().map(|it| &it.origin);
-        let is_under_way = origins.any(|origin| matches!(origin, Origin::Id));
-        if let Some(id) = self.id.filter(|_| !is_under_way) {
-            self.submit_to_table(Origin::Id, vec![Record::Table(id)]);
-        }
-    }
-
-    /// Others hold what is decided, so all of it survives a power loss.
-    fn submit_to_table(&mut self, origin: Origin, records: Vec<Record>) {
-        let topics = records.iter().filter_map(|record| match record {
-            Record::Topic(topic) => Some(topic.clone()),
-            _ => None,
-        });
-        let topics = topics.collect();
-        self.under_way.push_back(UnderWay { origin, topics });
+    fn submit(&mut self, records: Vec<Record>) {
+        // Others hold what is decided, so all of it survives a power loss.
         let command = Command {
             home: Home::Table,
             records,
             durability: Durability::Synced,
         };
         // The log's completions are matched by their order.
-        self.single.internal.submit(CommandToken(0), command);
+        self.internal.submit(CommandToken(0), command);
     }
 
-    /// Submits a command of this node, unless it is refused.
-    fn submit_own(&mut self, token: CommandToken, records: Vec<Record>) {
-        // What was refused and is not polled takes this one with it.
-        let void = self.under_way.iter().find_map(|it| match &it.origin {
-            Origin::Void(_, error) => Some(error.clone()),
-            _ => None,
-        });
-        let refused = || self.admit(&records).map_err(ControlError::Refused).err();
-        let origin = match void.or_else(refused) {
-            None => return self.submit_to_table(Origin::Own(token), records),
-            Some(error) => Origin::Void(token, error),
-        };
-        let topics = Vec::new();
-        self.under_way.push_back(UnderWay { origin, topics });
+    fn poll_completion(&mut self) -> Option<Result<(), ControlError>> {
+        let (_, result) = self.internal.poll_completion()?;
+        Some(result)
     }
 
-    /// Whether table and commands under way let records be applied.
-    fn admit(&self, records: &[Record]) -> Result<(), ErrorReply> {
-        if self.planted.is(Fault::NameTwice) {
-            return Ok(());
-        }
-        self.single.table.admits(records)?;
-        for record in records {
-            let Record::Topic(new) = record else { continue };
-            let mut made = self.under_way.iter().flat_map(|it| &it.topics);
-            let is_other = |made: &TopicRecord| {
-                made.topic != new.topic
-                    && (&made.namespace, &made.name) == (&new.namespace, &new.name)
-            };
-            if made.any(is_other) {
-                // Whether it will be there is known when it is asked again.
-                return Err(ErrorReply::retryable(
-                    ErrorCode::TopicExists,
-                    20,
-                    format!("topic {:?} is being made", new.name),
-                ));
-            }
-        }
-        Ok(())
+    fn poll_entry(&mut self) -> Option<Entry> {
+        self.internal.poll_entry()
     }
 
-    fn propose(&mut self, node: NodeId, propose: Propose) {
-        let Some(follower) = self.followers.get_mut(&node) else {
-            return;
-        };
-        // It is not led on this link: it proposes this again on the next one.
-        if !matches!(follower.feed, Feed::Pieces(..) | Feed::Entries(_)) {
-            return;
-        }
-        let Propose {
-            number,
-            refusals,
-            mut records,
-        } = propose;
-        // It builds on what is refused: its follower ends it when it sees that refusal.
-        let is_void = refusals != follower.refusals || follower.is_refusing;
-        if is_void && !self.planted.is(Fault::BuiltOnRefused) {
-            return;
-        }
-        let is_decided = number <= self.single.table.proposed(node);
-        let is_known = is_decided || follower.under_way.contains(&number);
-        if is_known && !self.planted.is(Fault::ProposedTwice) {
-            // Its entry tells.
-            return;
-        }
-        if records.is_empty() || !records.iter().all(is_of_clients) {
-            let message = "a proposal is records of the table, and of nothing else";
-            let error = ErrorReply::fatal(ErrorCode::Malformed, message);
-            self.refuse_in_order(node, number, error);
-            return;
-        }
-        if let Err(error) = self.admit(&records) {
-            self.refuse_in_order(node, number, error);
-            return;
-        }
-        let Some(follower) = self.followers.get_mut(&node) else {
-            return;
-        };
-        records.push(Record::Proposed(ProposedRecord { node, number }));
-        let bytes = records.iter().map(|it| it.to_bytes().len()).sum::<usize>();
-        if follower.under_way_bytes > 0 && follower.under_way_bytes + bytes > PROPOSED_BYTES_MAX {
-            let message =
-                format!("node {node} has proposed more than {PROPOSED_BYTES_MAX} bytes at once");
-            let error = ErrorReply::retryable(ErrorCode::LimitExceeded, 100, message);
-            self.refuse_in_order(node, number, error);
-            return;
-        }
-        follower.under_way.push_back(number);
-        follower.under_way_bytes += bytes;
-        let origin = Origin::Of {
-            node,
-            refusals: follower.refusals,
-            bytes,
-        };
-        self.submit_to_table(origin, records);
+    fn failure(&self) -> Option<String> {
+        self.internal.failure()
     }
-
-    /// Refuses a proposal when all before it are decided: one of them may be refused too, and the
-    /// follower that hears of this one alone takes that one for decided when a later one is.
-    fn refuse_in_order(&mut self, node: NodeId, number: u64, error: ErrorReply) {
-        let Some(follower) = self.followers.get_mut(&node) else {
-            return;
-        };
-        let refused = Refused { number, error };
-        if self.planted.is(Fault::RefusedAtOnce) {
-            self.refuse(node, refused);
-            return;
-        }
-        follower.is_refusing = true;
-        let origin = Origin::VoidOf {
-            node,
-            refusals: follower.refusals,
-            refused,
-        };
-        let topics = Vec::new();
-        self.under_way.push_back(UnderWay { origin, topics });
-    }
-
-    /// Refuses a proposal, and all that its follower builds on it.
-    fn refuse(&mut self, node: NodeId, refused: Refused) {
-        let Some(follower) = self.followers.get_mut(&node) else {
-            return;
-        };
-        follower.refusals += 1;
-        follower.is_refusing = false;
-        follower.refused = Some((self.window.end(), refused));
-    }
-
-    /// A proposal is in the table, or was refused with all that were under way.
-    fn proposal_ended(
-        &mut self,
-        (node, refusals, bytes): (NodeId, u64, usize),
-        result: &Result<(), ControlError>,
-    ) {
-        let Some(follower) = self.followers.get_mut(&node) else {
-            return;
-        };
-        let number = follower.under_way.pop_front();
-        follower.under_way_bytes -= bytes;
-        let (Err(error), Some(number)) = (result, number) else {
-            return;
-        };
-        if let ControlError::Failed(..) = error {
-            // It may be in the log: the next start knows, and tells when it is asked again.
-            follower.feed = Feed::End(error.to_string());
-        } else if refusals == follower.refusals {
-            let error = undecided(error);
-            self.refuse(node, Refused { number, error });
-        }
-    }
-
-    /// A refusal has come to its turn.
-    fn void_ended(&mut self, node: NodeId, refusals: u64, refused: Refused) {
-        let follower = self.followers.get(&node);
-        // A refusal of a proposal before it has taken it along.
-        if follower.is_some_and(|it| it.is_refusing && it.refusals == refusals) {
-            self.refuse(node, refused);
-        }
-    }
-
-    /// Takes what the log has decided, up to the first command of this node. Says whether there was any.
-    fn take_decided(&mut self) -> bool {
-        while let Some(entry) = self.single.internal.poll_entry() {
-            self.window.push(entry);
-        }
-        let mut any = false;
-        while let Some(next) = self.under_way.front() {
-            let result = match next.origin {
-                Origin::Own(_) | Origin::Void(..) => break,
-                // It is not in the log: nothing completes it.
-                Origin::VoidOf { .. } => Ok(()),
-                Origin::Id | Origin::Of { .. } => match self.single.internal.poll_completion() {
-                    Some((_, result)) => result,
-                    None => break,
-                },
-            };
-            any = true;
-            match self.under_way.pop_front().map(|it| it.origin) {
-                Some(Origin::Of {
-                    node,
-                    refusals,
-                    bytes,
-                }) => self.proposal_ended((node, refusals, bytes), &result),
-                Some(Origin::VoidOf {
-                    node,
-                    refusals,
-                    refused,
-                }) => self.void_ended(node, refusals, refused),
-                // It is tried again when somebody follows.
-                Some(Origin::Id) if result.is_ok() => self.id = None,
-                _ => {}
-            }
-        }
-        any
-    }
-
-    fn next_for(&mut self, node: NodeId) -> Option<TableMessage> {
-        let is_ready = self.id.is_none();
-        let follower = self.followers.get_mut(&node)?;
-        let (table, window) = (&self.single.table, &self.window);
-        if !matches!(follower.feed, Feed::None | Feed::End(_))
-            && let Some(reason) = self.single.internal.failure()
-        {
-            follower.feed = Feed::End(format!("{} failed: {reason}", Home::Table));
-        }
-        if let Feed::End(reason) = &mut follower.feed {
-            let reason = std::mem::take(reason);
-            follower.feed = Feed::None;
-            let reason = format!("the node that leads decides nothing: {reason}");
-            return Some(TableMessage::Unled(Unled { reason }));
-        }
-        if let Feed::Answer(follow) = &follower.feed {
-            if !is_ready {
-                return None;
-            }
-            let proposed = follower.under_way.back().copied().unwrap_or(0);
-            let leads = Leads {
-                table: table.id(),
-                index: window.end(),
-                proposed: proposed.max(table.proposed(node)),
-            };
-            let is_of_it = follow.table == table.id()
-                || follow.table == TableId(0)
-                || self.planted.is(Fault::ForeignLeader);
-            follower.feed = match is_of_it && follow.index <= window.end() {
-                true if window.has(follow.index) => Feed::Entries(follow.index),
-                true => {
-                    let behind = follow.index;
-                    Feed::Pieces(shared(&mut self.snapshot, table, window, behind), 0)
-                }
-                // The follower sees it by the answer.
-                false => Feed::None,
-            };
-            return Some(TableMessage::Leads(leads));
-        }
-        if let Feed::Entries(sent) = follower.feed
-            && let Some((_, refused)) = follower.refused.take_if(|(behind, _)| *behind <= sent)
-        {
-            return Some(TableMessage::Refused(refused));
-        }
-        if follower.untaken >= UNTAKEN_MAX {
-            return None;
-        }
-        let message = match &mut follower.feed {
-            Feed::None | Feed::Answer(_) | Feed::End(_) => return None,
-            Feed::Pieces(snapshot, next) => {
-                let piece = snapshot.piece(*next);
-                *next += 1;
-                if piece.is_last {
-                    follower.feed = Feed::Entries(piece.index);
-                }
-                TableMessage::Piece(piece)
-            }
-            Feed::Entries(sent) => {
-                if !window.has(*sent) {
-                    let snapshot = shared(&mut self.snapshot, table, window, *sent);
-                    follower.feed = Feed::Pieces(snapshot, 0);
-                    return self.next_for(node);
-                }
-                let (after, entries) = (*sent, window.behind(*sent));
-                *sent = entries.last()?.index;
-                TableMessage::Entries(Entries { after, entries })
-            }
-        };
-        follower.untaken += 1;
-        Some(message)
-    }
-}
-
-/// The table for a follower that has come so far: one that others are sent too, if the entries
-/// behind it are there, or as it is now.
-fn shared(
-    latest: &mut Weak<Snapshot>,
-    table: &Table,
-    window: &Window,
-    behind: u64,
-) -> Arc<Snapshot> {
-    let known = latest.upgrade();
-    let known = known.filter(|it| it.index() >= behind && window.has(it.index()));
-    known.unwrap_or_else(|| {
-        let snapshot = Arc::new(Snapshot::of(table, window.end()));
-        *latest = Arc::downgrade(&snapshot);
-        snapshot
-    })
 }
 
 impl Controller for Leading {
@@ -451,33 +70,24 @@ impl Controller for Leading {
 
     fn submit(&mut self, token: CommandToken, command: Command) {
         match command.home {
-            Home::Table => self.submit_own(token, command.records),
-            Home::Ledger => self.single.submit(token, command),
+            Home::Table => {
+                let leader = &mut self.leader;
+                leader.submit_own(&mut self.single, token, command.records);
+            }
+            Home::Ledger => Controller::submit(&mut self.single, token, command),
         }
     }
 
     fn poll_completion(&mut self) -> Option<(CommandToken, Result<(), ControlError>)> {
-        self.take_decided();
-        let decided = match self.under_way.front().map(|it| &it.origin) {
-            Some(Origin::Void(token, error)) => Some((*token, Err(error.clone()))),
-            Some(Origin::Own(token)) => {
-                let token = *token;
-                let done = self.single.internal.poll_completion();
-                done.map(|(_, result)| (token, result))
-            }
-            _ => None,
-        };
-        if decided.is_some() {
-            self.under_way.pop_front();
-        }
+        let decided = self.leader.poll_own(&mut self.single);
         decided.or_else(|| self.single.ledger.poll_completion())
     }
 
     fn advance(&mut self) {
-        self.single.advance();
+        Controller::advance(&mut self.single);
         // What is gathered goes out behind what is polled: of followers that is done here.
-        while self.take_decided() {
-            self.single.advance();
+        while self.leader.advance(&mut self.single) {
+            Controller::advance(&mut self.single);
         }
     }
 
@@ -499,7 +109,7 @@ impl Controller for Leading {
     }
 
     fn failure(&self, home: Home) -> Option<String> {
-        self.single.failure(home)
+        Controller::failure(&self.single, home)
     }
 
     fn is_idle(&self) -> bool {
@@ -516,62 +126,15 @@ impl Controller for Leading {
 
     fn linked(&mut self, peer: NodeId, is_up: bool) {
         let _ = is_up;
-        // It begins when it says how far it has come.
-        if let Some(follower) = self.followers.get_mut(&peer) {
-            follower.feed = Feed::None;
-        }
+        self.leader.linked(peer);
     }
 
     fn take_message(&mut self, from: NodeId, message: TableMessage) {
-        match message {
-            TableMessage::Follow(follow) => {
-                let is_known = self.followers.contains_key(&from);
-                if follow.node != from || !is_known && self.followers.len() >= FOLLOWERS_MAX {
-                    return;
-                }
-                // What was on its way on the last link is proposed again.
-                let is_old = |it: &UnderWay| matches!(it.origin, Origin::VoidOf { node, .. } if node == from);
-                self.under_way.retain(|it| !is_old(it));
-                let follower = self.followers.entry(from).or_default();
-                follower.refusals = follow.refusals;
-                follower.refused = None;
-                follower.is_refusing = false;
-                follower.untaken = 0;
-                follower.feed = Feed::Answer(follow);
-                self.submit_id();
-            }
-            TableMessage::Propose(propose) => self.propose(from, propose),
-            TableMessage::Took(took) => {
-                if let Some(follower) = self.followers.get_mut(&from) {
-                    follower.untaken = follower.untaken.saturating_sub(took.count);
-                }
-            }
-            // A leader says these.
-            TableMessage::Leads(_)
-            | TableMessage::Unled(_)
-            | TableMessage::Piece(_)
-            | TableMessage::Entries(_)
-            | TableMessage::Refused(_) => {}
-        }
+        self.leader.take_message(&mut self.single, from, message);
     }
 
     fn poll_message(&mut self) -> Option<(NodeId, TableMessage)> {
-        // From the one on that had the last message: all together are gone through once.
-        let last = self.polled;
-        let rounds = [
-            (Bound::Included(last), Bound::Unbounded),
-            (Bound::Unbounded, Bound::Excluded(last)),
-        ];
-        for (mut from, until) in rounds {
-            while let Some((&node, _)) = self.followers.range((from, until)).next() {
-                if let Some(message) = self.next_for(node) {
-                    self.polled = node;
-                    return Some((node, message));
-                }
-                from = Bound::Excluded(node);
-            }
-        }
-        None
+        self.leader.poll_message(&self.single)
     }
 }
 
@@ -579,15 +142,6 @@ impl Controller for Leading {
 impl Leading {
     /// How many copies of the table are kept for followers.
     pub fn copies(&self) -> usize {
-        let feeds = self.followers.values().map(|follower| &follower.feed);
-        let mut copies: Vec<_> = feeds
-            .filter_map(|feed| match feed {
-                Feed::Pieces(snapshot, _) => Some(Arc::as_ptr(snapshot)),
-                _ => None,
-            })
-            .collect();
-        copies.sort_unstable();
-        copies.dedup();
-        copies.len()
+        self.leader.copies()
     }
 }

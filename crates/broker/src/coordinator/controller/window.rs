@@ -14,27 +14,52 @@ pub(super) struct Window {
     /// Each with its bytes.
     entries: VecDeque<(Entry, usize)>,
     bytes: usize,
+    /// The index of the table, which may be behind that of the last entry.
+    end: u64,
+    numbers: Numbers,
+}
+
+/// What the numbers are that entries have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Numbers {
+    /// Records are counted. A copy has come to the end of an entry, or is of another table.
+    OfRecords,
+    /// Places in a log that has entries of other kinds, too: a copy may have come to any.
+    OfPlaces,
 }
 
 impl Window {
     /// Behind a table that has come so far.
-    pub fn new(after: u64) -> Self {
+    pub fn new(after: u64, numbers: Numbers) -> Self {
         Self {
             after,
             entries: VecDeque::new(),
             bytes: 0,
+            end: after,
+            numbers,
         }
     }
 
     /// How far the table has come.
     pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// The index of the last change of the table that is known.
+    pub fn last(&self) -> u64 {
         let last = self.entries.back();
         last.map_or(self.after, |(entry, _)| entry.index)
+    }
+
+    /// The table has come to this index, with nothing new.
+    pub fn pass(&mut self, index: u64) {
+        self.end = self.end.max(index);
     }
 
     pub fn push(&mut self, entry: Entry) {
         let bytes = entry.to_bytes().len();
         self.bytes += bytes;
+        self.end = entry.index;
         self.entries.push_back((entry, bytes));
         while self.bytes > BYTES_MAX
             && let Some((entry, bytes)) = self.entries.pop_front()
@@ -69,7 +94,13 @@ impl Window {
         let found = self
             .entries
             .binary_search_by_key(&index, |(entry, _)| entry.index);
-        found.ok().map(|place| place + 1)
+        match found {
+            Ok(place) => Some(place + 1),
+            Err(place) => {
+                let is_within = (self.after..=self.end).contains(&index);
+                (is_within && self.numbers == Numbers::OfPlaces).then_some(place)
+            }
+        }
     }
 }
 
@@ -94,7 +125,7 @@ mod tests {
 
     #[test]
     fn what_is_behind_an_index_is_there_or_known_not_to_be() {
-        let mut window = Window::new(10);
+        let mut window = Window::new(10, Numbers::OfRecords);
         assert_eq!(window.end(), 10);
         assert!(window.has(10) && window.behind(10).is_empty());
         for index in [12, 14, 20] {
@@ -114,8 +145,31 @@ mod tests {
     }
 
     #[test]
+    fn a_place_between_entries_is_one_where_a_copy_may_be() {
+        let mut window = Window::new(10, Numbers::OfPlaces);
+        window.push(entry(14, 5));
+        window.pass(16);
+        window.push(entry(20, 5));
+        window.pass(22);
+        // What was passed before is behind.
+        window.pass(21);
+        assert_eq!((window.end(), window.last()), (22, 20));
+        let indices = |index| -> Vec<u64> {
+            let behind = window.behind(index);
+            behind.into_iter().map(|entry| entry.index).collect()
+        };
+        for (index, entries) in [(10, vec![14, 20]), (13, vec![14, 20]), (14, vec![20])] {
+            assert_eq!(indices(index), entries, "{index}");
+        }
+        for index in [20, 21, 22] {
+            assert!(window.has(index) && indices(index).is_empty(), "{index}");
+        }
+        assert!(!window.has(9) && !window.has(23));
+    }
+
+    #[test]
     fn a_message_and_the_window_have_a_bound() {
-        let mut window = Window::new(0);
+        let mut window = Window::new(0, Numbers::OfRecords);
         for index in 1..=20 {
             window.push(entry(index, 600 << 10));
         }
