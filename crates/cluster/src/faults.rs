@@ -27,4 +27,14 @@ faults::faults! {
     RecoveredNotSynced,
     /// A leader forgets who waits when it is none any more.
     WaitersForgotten,
+    /// A new leader of the table leads before it has applied what former ones had decided.
+    LedEarly,
+    /// What is behind a refused change of the table is asked for all the same.
+    BuiltOnRefused,
+    /// A voter that does not lead any more goes on with its followers when it leads again.
+    FollowersKept,
+    /// A snapshot of the table does not say which proposals are in it.
+    SnapshotForgetsProposals,
+    /// A voter that does not lead any more says so to none that follow.
+    ResignedSilently,
 }

@@ -1,5 +1,5 @@
-//! What lets several nodes act as one: today the controller quorum, a few voters that agree on
-//! one log of commands. See the README.
+//! What lets several nodes act as one: the controller quorum, a few voters that agree on one log of commands, and the
+//! table that those commands make. See the README.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -10,8 +10,10 @@
 #[cfg(test)]
 mod chaos;
 mod faults;
+pub mod member;
 pub mod quorum;
 mod random;
+pub mod table;
 
 pub use quorum::{
     Change, ClusterId, DirectoryId, Identity, Input, Member, Output, Quorum, Recovered,

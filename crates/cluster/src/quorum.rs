@@ -26,6 +26,7 @@ mod wal;
 pub use id::{ClusterId, DirectoryId, Identity, RequestId, VoterId};
 pub use interface::{Input, Output, Refused};
 pub use membership::{Change, Member, Role};
+pub use message::sender;
 pub use recovery::{Recovered, RecoveryError, found, join, recover};
 pub use settings::{
     CHUNK_BYTES_MAX, MESSAGE_BYTES_MAX, MESSAGE_ENTRIES_BYTES, PAYLOAD_BYTES_MAX,

@@ -78,6 +78,15 @@ pub(crate) fn travels(kind: MessageType) -> bool {
     TYPES.iter().any(|(_, one)| *one == kind)
 }
 
+/// Who a message says it is from, if it is one that this code may read. Nothing else of it is looked at.
+pub fn sender(bytes: &[u8]) -> Option<Identity> {
+    let mut from = Reader::new("message between voters", bytes);
+    let version = from.u8().ok()?;
+    let _kind_and_reserved = (from.u8().ok()?, from.u16().ok()?);
+    let sender = Identity::decode(&mut from).ok()?;
+    (version == VERSION).then_some(sender)
+}
+
 impl Envelope {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);

@@ -1,0 +1,580 @@
+//! One server's part in a cluster: its voter, if it has one, and the way of its nodes to the voter that leads the table.
+
+mod frame;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod world;
+
+use crate::faults::{Fault, planted};
+use crate::quorum::{Change, Refused, RequestId, VoterId, sender};
+use crate::table::{self, TableVoter};
+use ::log::{DiskError, Operation, Outcome};
+use bytes::Bytes;
+use frame::{Attachment, Frame};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::time::Duration;
+use wire::table::TableMessage;
+use wire::{DirectoryId, NodeId};
+
+/// After so long a node asks again for somebody to follow.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// So long a server has to answer a node that asks.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Input {
+    /// A link to another server stands, new. What was on its way before is lost.
+    Up(DirectoryId),
+    /// It is gone.
+    Down(DirectoryId),
+    /// A message came by it.
+    Message(DirectoryId, Bytes),
+    /// A node of this server runs, or is being opened: it wants to follow the table.
+    NodeUp(NodeId),
+    /// It has ended.
+    NodeDown(NodeId),
+    /// What it has for the node that leads the table.
+    Node(NodeId, TableMessage),
+    /// An operation of [`Output::Disk`] was carried out.
+    DiskDone {
+        /// Which.
+        token: u64,
+        /// What came of it.
+        result: Result<Outcome, DiskError>,
+    },
+    /// A voter is to change. Answered by [`Output::Changed`].
+    Change {
+        /// Its id; the same whenever it is tried again.
+        request: RequestId,
+        /// What is to change.
+        change: Change,
+    },
+    /// Another voter is to lead, if it can.
+    Transfer(VoterId),
+    /// The servers that vote, as is known from elsewhere: for a server without a voter of its own.
+    Voters(Vec<DirectoryId>),
+    /// The time of [`Member::next_timer`] has come.
+    Timer,
+}
+
+/// Something to be done. In order.
+#[derive(Debug)]
+pub enum Output {
+    /// A message to another server, if its link stands.
+    Send(DirectoryId, Bytes),
+    /// The link of a node of this server to the one that leads the table stands, new.
+    NodeLinked(NodeId),
+    /// It is gone, and what was on its way.
+    NodeCut(NodeId),
+    /// A message for a node of this server, of the one that leads.
+    Node(NodeId, TableMessage),
+    /// An operation on the disk of the voter. One at a time is out; answered by [`Input::DiskDone`].
+    Disk {
+        /// To be given back.
+        token: u64,
+        /// What to do.
+        operation: Operation,
+    },
+    /// Another server sent what is no message: the link is to be cut, for this reason.
+    Cut(DirectoryId, String),
+    /// What became of a change of voters.
+    Changed {
+        /// Which.
+        request: RequestId,
+        /// How.
+        result: Result<u64, Refused>,
+    },
+    /// This server's voter was removed, and does nothing any more.
+    Removed,
+    /// This server's voter failed, and does nothing until it is opened again.
+    Failed(String),
+}
+
+/// Where a node of this server stands. The drawing is in the README.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// It asks again at this time.
+    Seeking { at: Duration },
+    /// It has asked this server, which is to answer by then.
+    Asked {
+        server: DirectoryId,
+        number: u64,
+        until: Duration,
+    },
+    /// It follows this server.
+    Led { server: DirectoryId, number: u64 },
+}
+
+/// See the module. Plain state: what happens is given to [`Member::handle`], whereupon [`Member::poll_output`] is asked
+/// until it gives nothing more.
+pub struct Member {
+    own: DirectoryId,
+    voter: Option<TableVoter>,
+    /// The servers that vote, for one without a voter.
+    voters: Vec<DirectoryId>,
+    /// Servers whose links stand.
+    up: BTreeSet<DirectoryId>,
+    nodes: BTreeMap<NodeId, Way>,
+    /// Nodes that follow this server's voter, each with its server and the number that it asked with last.
+    followers: BTreeMap<NodeId, (DirectoryId, u64)>,
+    /// The server that was last said to lead.
+    hint: Option<DirectoryId>,
+    /// The servers of voters, as their messages have said.
+    heard: BTreeMap<VoterId, DirectoryId>,
+    /// Whom a node asks that has no hint: one voter after the other.
+    turn: usize,
+    last_number: u64,
+    outputs: VecDeque<Output>,
+    now: Duration,
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Member")
+            .field("own", &self.own)
+            .field("voter", &self.voter)
+            .field("up", &self.up)
+            .field("nodes", &self.nodes)
+            .field("followers", &self.followers)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Member {
+    /// A server with this data directory, that votes or does not. `first_number` is greater than any number of attachments
+    /// in a former life: the time of now, in nanoseconds since 1970, will do.
+    pub fn new(
+        own: DirectoryId,
+        voter: Option<TableVoter>,
+        first_number: u64,
+        now: Duration,
+    ) -> Self {
+        let mut member = Self {
+            own,
+            voter,
+            voters: Vec::new(),
+            up: BTreeSet::new(),
+            nodes: BTreeMap::new(),
+            followers: BTreeMap::new(),
+            hint: None,
+            heard: BTreeMap::new(),
+            turn: 0,
+            last_number: first_number,
+            outputs: VecDeque::new(),
+            now,
+        };
+        member.go_on();
+        member
+    }
+
+    /// This server's voter.
+    pub fn voter(&self) -> Option<&TableVoter> {
+        self.voter.as_ref()
+    }
+
+    /// When [`Input::Timer`] is due.
+    pub fn next_timer(&self) -> Option<Duration> {
+        let ways = self.nodes.values().filter_map(|way| match way {
+            Way::Seeking { at } => Some(*at),
+            Way::Asked { until, .. } => Some(*until),
+            Way::Led { .. } => None,
+        });
+        let voter = self.voter.as_ref().and_then(TableVoter::next_timer);
+        ways.chain(voter).min()
+    }
+
+    /// The next thing to do.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Takes something that happened.
+    pub fn handle(&mut self, now: Duration, input: Input) {
+        self.now = self.now.max(now);
+        match input {
+            Input::Up(server) => {
+                self.lost(server);
+                self.up.insert(server);
+            }
+            Input::Down(server) => {
+                self.lost(server);
+                self.up.remove(&server);
+            }
+            Input::Message(server, bytes) => match Frame::read(&bytes) {
+                Ok(frame) => self.came(server, frame),
+                Err(error) => self
+                    .outputs
+                    .push_back(Output::Cut(server, error.to_string())),
+            },
+            Input::NodeUp(node) => {
+                self.leave(node);
+                self.nodes.insert(node, Way::Seeking { at: self.now });
+            }
+            Input::NodeDown(node) => {
+                self.leave(node);
+                self.nodes.remove(&node);
+            }
+            Input::Node(node, message) => self.said(node, message),
+            Input::DiskDone { token, result } => {
+                self.tell(table::Input::DiskDone { token, result })
+            }
+            Input::Change { request, change } => match self.voter {
+                Some(_) => self.tell(table::Input::Change { request, change }),
+                None => {
+                    let result = Err(Refused::NotLeader { hint: None });
+                    self.outputs.push_back(Output::Changed { request, result });
+                }
+            },
+            Input::Transfer(to) => self.tell(table::Input::Transfer(to)),
+            Input::Voters(voters) => self.voters = voters,
+            Input::Timer => self.tell(table::Input::Timer),
+        }
+        self.go_on();
+    }
+
+    fn tell(&mut self, input: table::Input) {
+        if let Some(voter) = &mut self.voter {
+            voter.handle(self.now, input);
+        }
+    }
+
+    fn send(&mut self, server: DirectoryId, frame: &Frame) {
+        self.outputs
+            .push_back(Output::Send(server, frame.to_bytes()));
+    }
+
+    /// Does all that can be done now.
+    fn go_on(&mut self) {
+        while let Some(output) = self.voter.as_mut().and_then(TableVoter::poll_output) {
+            self.take(output);
+        }
+        let late: Vec<NodeId> = self
+            .nodes
+            .iter()
+            .filter(|(_, way)| match way {
+                Way::Seeking { at } => self.now >= *at,
+                Way::Asked { until, .. } => self.now >= *until,
+                Way::Led { .. } => false,
+            })
+            .map(|(node, _)| *node)
+            .collect();
+        for node in late {
+            if let Some(Way::Asked { server, .. }) = self.nodes.get(&node)
+                && self.hint == Some(*server)
+            {
+                // It does not answer: another one may know better.
+                self.hint = None;
+            }
+            self.seek(node);
+        }
+        while let Some(output) = self.voter.as_mut().and_then(TableVoter::poll_output) {
+            self.take(output);
+        }
+    }
+
+    // ---- the end of the nodes of this server
+
+    /// A node asks for somebody to follow.
+    fn seek(&mut self, node: NodeId) {
+        let again = Way::Seeking {
+            at: self.now + ASK_AGAIN_AFTER,
+        };
+        self.nodes.insert(node, again);
+        let Some(server) = self.choose() else {
+            return;
+        };
+        self.last_number += 1;
+        let number = self.last_number;
+        if server == self.own {
+            if self.attach(server, Attachment { node, number }) {
+                self.nodes.insert(node, Way::Led { server, number });
+                self.outputs.push_back(Output::NodeLinked(node));
+            }
+            return;
+        }
+        let until = self.now + ANSWER_WITHIN;
+        self.nodes.insert(
+            node,
+            Way::Asked {
+                server,
+                number,
+                until,
+            },
+        );
+        self.send(server, &Frame::Attach(Attachment { node, number }));
+    }
+
+    /// The server that a node is to ask.
+    fn choose(&mut self) -> Option<DirectoryId> {
+        if self.voter.as_ref().is_some_and(TableVoter::is_leading) {
+            return Some(self.own);
+        }
+        let known = self.leader().or(self.hint);
+        if let Some(known) = known.filter(|it| self.up.contains(it)) {
+            return Some(known);
+        }
+        let voters = self.servers();
+        let up: Vec<&DirectoryId> = voters.iter().filter(|it| self.up.contains(it)).collect();
+        self.turn = self.turn.wrapping_add(1);
+        up.get(self.turn % up.len().max(1)).map(|it| **it)
+    }
+
+    /// The server that leads the quorum, as this server's voter has heard.
+    fn leader(&self) -> Option<DirectoryId> {
+        let voter = self.voter.as_ref()?;
+        let (_, leader) = voter.leader();
+        let leader = leader?;
+        let mut members = voter.members();
+        members
+            .find(|(id, _)| *id == leader)
+            .map(|(_, member)| member.directory)
+    }
+
+    /// The servers that vote.
+    fn servers(&self) -> Vec<DirectoryId> {
+        match &self.voter {
+            Some(voter) => voter
+                .members()
+                .map(|(_, member)| member.directory)
+                .collect(),
+            None => self.voters.clone(),
+        }
+    }
+
+    /// A node of this server has a message for the one that leads.
+    fn said(&mut self, node: NodeId, message: TableMessage) {
+        let Some(Way::Led { server, number }) = self.nodes.get(&node).copied() else {
+            // Its link is gone, as it is about to hear.
+            return;
+        };
+        if server == self.own {
+            self.tell(table::Input::Node {
+                from: node,
+                message,
+            });
+            return;
+        }
+        let attachment = Attachment { node, number };
+        self.send(
+            server,
+            &Frame::Table {
+                attachment,
+                message,
+            },
+        );
+    }
+
+    /// A node of this server does not follow any more, by its own doing.
+    fn leave(&mut self, node: NodeId) {
+        if let Some(Way::Led { server, number }) = self.nodes.get(&node).copied() {
+            if server == self.own {
+                self.detach(node);
+            } else {
+                // One that asks again says so by its number; of one that has ended this is all that is heard.
+                let attachment = Attachment { node, number };
+                let leader = DirectoryId(0);
+                self.send(server, &Frame::NotLed { attachment, leader });
+            }
+        }
+    }
+
+    /// The link of a node of this server is gone.
+    fn cut(&mut self, node: NodeId) {
+        let seeking = Way::Seeking {
+            at: self.now + ASK_AGAIN_AFTER,
+        };
+        if let Some(Way::Led { .. }) = self.nodes.insert(node, seeking) {
+            self.outputs.push_back(Output::NodeCut(node));
+        }
+    }
+
+    // ---- the end of the voter
+
+    /// A node follows this server's voter, if that leads.
+    fn attach(&mut self, server: DirectoryId, attachment: Attachment) -> bool {
+        if !self.voter.as_ref().is_some_and(TableVoter::is_leading) {
+            return false;
+        }
+        let Attachment { node, number } = attachment;
+        self.followers.insert(node, (server, number));
+        self.tell(table::Input::Linked(node));
+        true
+    }
+
+    fn detach(&mut self, node: NodeId) {
+        self.followers.remove(&node);
+        self.tell(table::Input::Linked(node));
+    }
+
+    /// This server's voter does not lead any more: the links of all that follow it are over.
+    fn resign(&mut self) {
+        let leader = self.leader().unwrap_or(DirectoryId(0));
+        for (node, (server, number)) in std::mem::take(&mut self.followers) {
+            if server == self.own {
+                self.cut(node);
+            } else if !planted(Fault::ResignedSilently) {
+                let attachment = Attachment { node, number };
+                self.send(server, &Frame::NotLed { attachment, leader });
+            }
+        }
+    }
+
+    // ---- what comes
+
+    /// A link is gone, with all that was on its way.
+    fn lost(&mut self, server: DirectoryId) {
+        let by_it = |way: &Way| match way {
+            Way::Seeking { .. } => false,
+            Way::Asked { server: other, .. } | Way::Led { server: other, .. } => *other == server,
+        };
+        let nodes: Vec<NodeId> = self
+            .nodes
+            .iter()
+            .filter(|(_, it)| by_it(it))
+            .map(|(node, _)| *node)
+            .collect();
+        for node in nodes {
+            self.cut(node);
+        }
+        let followers = self.followers.iter();
+        let followers: Vec<NodeId> = followers
+            .filter(|(_, (of, _))| *of == server)
+            .map(|(node, _)| *node)
+            .collect();
+        for node in followers {
+            self.detach(node);
+        }
+    }
+
+    fn came(&mut self, server: DirectoryId, frame: Frame) {
+        match frame {
+            Frame::Quorum(bytes) => {
+                // A new member knows the others by what they say alone.
+                if let Some(from) = sender(&bytes).filter(|it| it.directory == server) {
+                    let from = from.voter;
+                    self.heard.insert(from, server);
+                    self.tell(table::Input::Voter { from, bytes });
+                }
+            }
+            Frame::Attach(attachment) => {
+                let frame = match self.attach(server, attachment) {
+                    true => Frame::Attached(attachment),
+                    false => Frame::NotLed {
+                        attachment,
+                        leader: self.leader().unwrap_or(DirectoryId(0)),
+                    },
+                };
+                self.send(server, &frame);
+            }
+            Frame::Attached(attachment) => {
+                let Attachment { node, number } = attachment;
+                match self.nodes.get(&node) {
+                    Some(Way::Asked {
+                        server: asked,
+                        number: own,
+                        ..
+                    }) if (*asked, *own) == (server, number) => {
+                        self.nodes.insert(node, Way::Led { server, number });
+                        self.hint = Some(server);
+                        self.outputs.push_back(Output::NodeLinked(node));
+                    }
+                    // It came too late: nobody follows by it.
+                    _ => {
+                        let leader = DirectoryId(0);
+                        self.send(server, &Frame::NotLed { attachment, leader });
+                    }
+                }
+            }
+            Frame::NotLed { attachment, leader } => self.not_led(server, attachment, leader),
+            Frame::Table {
+                attachment,
+                message,
+            } => {
+                let Attachment { node, number } = attachment;
+                if self.nodes.get(&node) == Some(&Way::Led { server, number }) {
+                    self.outputs.push_back(Output::Node(node, message));
+                } else if self.followers.get(&node) == Some(&(server, number)) {
+                    self.tell(table::Input::Node {
+                        from: node,
+                        message,
+                    });
+                }
+            }
+        }
+    }
+
+    /// One end of an attachment says that it is over.
+    fn not_led(&mut self, server: DirectoryId, attachment: Attachment, leader: DirectoryId) {
+        let Attachment { node, number } = attachment;
+        if self.followers.get(&node) == Some(&(server, number)) {
+            self.detach(node);
+            return;
+        }
+        let is_of_it = match self.nodes.get(&node) {
+            Some(
+                Way::Asked {
+                    server: other,
+                    number: own,
+                    ..
+                }
+                | Way::Led {
+                    server: other,
+                    number: own,
+                },
+            ) => (*other, *own) == (server, number),
+            _ => false,
+        };
+        if is_of_it {
+            self.hint = Some(leader).filter(|it| *it != DirectoryId(0) && *it != server);
+            self.cut(node);
+        }
+    }
+
+    /// The server of a voter.
+    fn server_of(&self, voter: VoterId) -> Option<DirectoryId> {
+        let mut members = self.voter.as_ref()?.members();
+        let member = members.find(|(id, _)| *id == voter);
+        let known = member.map(|(_, member)| member.directory);
+        known.or_else(|| self.heard.get(&voter).copied())
+    }
+
+    fn take(&mut self, output: table::Output) {
+        match output {
+            table::Output::Voter { to, bytes } => {
+                if let Some(server) = self.server_of(to).filter(|it| self.up.contains(it)) {
+                    self.send(server, &Frame::Quorum(bytes));
+                }
+            }
+            table::Output::Node { to, message } => match self.followers.get(&to).copied() {
+                Some((server, _)) if server == self.own => {
+                    self.outputs.push_back(Output::Node(to, message))
+                }
+                Some((server, number)) => {
+                    let attachment = Attachment { node: to, number };
+                    self.send(
+                        server,
+                        &Frame::Table {
+                            attachment,
+                            message,
+                        },
+                    );
+                }
+                None => {}
+            },
+            table::Output::Disk { token, operation } => {
+                self.outputs.push_back(Output::Disk { token, operation })
+            }
+            table::Output::Leading(false) => self.resign(),
+            // Nodes ask before long.
+            table::Output::Leading(true) | table::Output::Leader(_) => {}
+            table::Output::Changed { request, result } => {
+                self.outputs.push_back(Output::Changed { request, result })
+            }
+            table::Output::Removed => self.outputs.push_back(Output::Removed),
+            table::Output::Failed(reason) => self.outputs.push_back(Output::Failed(reason)),
+        }
+    }
+}

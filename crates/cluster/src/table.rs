@@ -1,0 +1,394 @@
+//! The table of a cluster, whose commands the controller quorum orders.
+//!
+//! [`TableVoter`] is one voter, with its copy of the table. The one that leads the quorum leads the table's protocol, too
+//! ([`broker::controller::TableLeader`]): nodes follow it, wherever they are. See the README for the drawing.
+
+mod log;
+
+use crate::faults::{Fault, planted};
+use crate::quorum::{
+    self, Change, Member, Quorum, Recovered, Refused, RequestId, Settings, VoterId,
+};
+use crate::random::Random;
+use ::log::{DiskError, Operation, Outcome};
+use broker::controller::{TableLeader, TableLog};
+use broker::table::Table;
+use bytes::Bytes;
+use log::QuorumLog;
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+use wire::table::TableMessage;
+use wire::{NodeId, TableId};
+
+/// After how long a voter that leads the quorum asks again for its first entry, if that is refused. The quorum's timer is
+/// due before.
+const BEGIN_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Input {
+    /// Another voter sent a message.
+    Voter {
+        /// Who, as the connection says.
+        from: VoterId,
+        /// As [`Output::Voter`] gave it.
+        bytes: Bytes,
+    },
+    /// A link of a node that follows stands, new, or is gone. It may stand while [`TableVoter::is_leading`].
+    Linked(NodeId),
+    /// A node that follows sent a message on its link.
+    Node {
+        /// Which.
+        from: NodeId,
+        /// The message.
+        message: TableMessage,
+    },
+    /// An operation of [`Output::Disk`] was carried out.
+    DiskDone {
+        /// Which.
+        token: u64,
+        /// What came of it.
+        result: Result<Outcome, DiskError>,
+    },
+    /// A voter is to change. Answered by [`Output::Changed`].
+    Change {
+        /// Its id; the same whenever it is tried again.
+        request: RequestId,
+        /// What is to change.
+        change: Change,
+    },
+    /// Another voter is to lead, if it can.
+    Transfer(VoterId),
+    /// The time of [`TableVoter::next_timer`] has come.
+    Timer,
+}
+
+/// Something to be done. In order.
+#[derive(Debug)]
+pub enum Output {
+    /// A message to another voter. It may be lost, doubled or late.
+    Voter {
+        /// To whom.
+        to: VoterId,
+        /// The message.
+        bytes: Bytes,
+    },
+    /// A message to a node that follows, on its link.
+    Node {
+        /// To which.
+        to: NodeId,
+        /// The message.
+        message: TableMessage,
+    },
+    /// An operation on the disk. One at a time is out; answered by [`Input::DiskDone`].
+    Disk {
+        /// To be given back.
+        token: u64,
+        /// What to do.
+        operation: Operation,
+    },
+    /// This voter leads the table, or does not any more. Then the links of all nodes that follow it are over: they are to
+    /// be cut, so that the nodes follow another one.
+    Leading(bool),
+    /// Another leads the quorum, or none is known. It is not yet known whether it leads the table.
+    Leader(Option<VoterId>),
+    /// What became of a change of voters.
+    Changed {
+        /// Which.
+        request: RequestId,
+        /// How.
+        result: Result<u64, Refused>,
+    },
+    /// This voter was removed, and does nothing any more.
+    Removed,
+    /// This voter failed, and does nothing until it is opened again.
+    Failed(String),
+}
+
+/// Whether this voter leads the table. The drawing is in the README.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// It does not.
+    Away,
+    /// It leads the quorum. When this request is decided, so is all that former leaders have.
+    Beginning(RequestId),
+    /// It does.
+    Leading,
+    /// It was removed, or failed.
+    Over,
+}
+
+/// One voter of the quorum, and its copy of the cluster's table.
+///
+/// Each thing that happens is given to [`TableVoter::handle`], whereupon [`TableVoter::poll_output`] is asked until it
+/// gives nothing more, and every output is done in its order.
+pub struct TableVoter {
+    quorum: Quorum,
+    log: QuorumLog,
+    leader: TableLeader,
+    standing: Standing,
+    /// When it begins at the earliest, if it leads the quorum.
+    begins_at: Duration,
+    /// Changes of voters that were asked for and are not answered, each as often as it was asked for.
+    changes: Vec<RequestId>,
+    outputs: VecDeque<Output>,
+    now: Duration,
+}
+
+impl fmt::Debug for TableVoter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TableVoter")
+            .field("identity", &self.quorum.identity())
+            .field("standing", &self.standing)
+            .field("leader", &self.leader)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TableVoter {
+    /// A voter with what was found of its log, at this time. `seed` is any number, and another one in each life.
+    ///
+    /// # Errors
+    /// If the settings are not valid, or what was found cannot be gone on with.
+    pub fn open(
+        recovered: Recovered,
+        settings: Settings,
+        now: Duration,
+        seed: u64,
+    ) -> Result<Self, String> {
+        let mut random = Random::new(seed);
+        let quorum = Quorum::open(settings, random.number(), now, recovered)?;
+        let mut voter = Self {
+            quorum,
+            log: QuorumLog::new(random),
+            leader: TableLeader::standing_by(0),
+            standing: Standing::Away,
+            begins_at: now,
+            changes: Vec::new(),
+            outputs: VecDeque::new(),
+            now,
+        };
+        voter.go_on();
+        Ok(voter)
+    }
+
+    /// The id of its table, which is that of the cluster.
+    fn table_id(&self) -> TableId {
+        TableId(self.quorum.identity().cluster.0)
+    }
+
+    /// The table, as far as this voter has heard what was decided.
+    pub fn table(&self) -> &Table {
+        self.log.table()
+    }
+
+    /// How far that is.
+    pub fn applied(&self) -> u64 {
+        self.quorum.applied()
+    }
+
+    /// Whether nodes may follow this voter.
+    pub fn is_leading(&self) -> bool {
+        self.standing == Standing::Leading
+    }
+
+    /// The term, and which voter leads the quorum in it as far as is known.
+    pub fn leader(&self) -> (u64, Option<VoterId>) {
+        self.quorum.leader()
+    }
+
+    /// The voters, as far as this one has heard.
+    pub fn members(&self) -> impl Iterator<Item = (VoterId, Member)> + '_ {
+        self.quorum.members()
+    }
+
+    /// When [`Input::Timer`] is due. None if this voter waits for nothing any more.
+    pub fn next_timer(&self) -> Option<Duration> {
+        self.quorum.next_timer()
+    }
+
+    /// Takes something that happened.
+    pub fn handle(&mut self, now: Duration, input: Input) {
+        self.now = self.now.max(now);
+        if self.standing == Standing::Over {
+            return;
+        }
+        match input {
+            Input::Voter { from, bytes } => self.tell(quorum::Input::Message { from, bytes }),
+            Input::DiskDone { token, result } => {
+                self.tell(quorum::Input::DiskDone { token, result })
+            }
+            Input::Change { request, change } => {
+                self.changes.push(request);
+                self.tell(quorum::Input::ChangeVoters { request, change })
+            }
+            Input::Transfer(to) => self.tell(quorum::Input::TransferLeader { to }),
+            Input::Timer => self.tell(quorum::Input::Timer),
+            Input::Linked(node) => self.leader.linked(node),
+            Input::Node { from, message } if self.is_leading() => {
+                self.leader.take_message(&mut self.log, from, message);
+            }
+            // Its link is over, which it is about to hear.
+            Input::Node { .. } => {}
+        }
+        self.go_on();
+    }
+
+    /// The next thing to do.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Does all that can be done now.
+    fn go_on(&mut self) {
+        loop {
+            let mut any = false;
+            while let Some(output) = self.quorum.poll_output() {
+                any = true;
+                self.take(output);
+            }
+            if self.standing == Standing::Over {
+                return;
+            }
+            if self.standing == Standing::Away && self.quorum.leads() && self.now >= self.begins_at
+            {
+                self.begin();
+                continue;
+            }
+            any |= self.leader.advance(&mut self.log);
+            self.leader.pass(self.quorum.applied());
+            if self.is_leading()
+                && let Some((request, payload)) = self.log.next_to_propose()
+            {
+                // One at a time: behind one that is refused none is asked for.
+                self.tell(quorum::Input::Propose { request, payload });
+                any = true;
+            }
+            if !any {
+                break;
+            }
+        }
+        while self.is_leading()
+            && let Some((to, message)) = self.leader.poll_message(&self.log)
+        {
+            self.outputs.push_back(Output::Node { to, message });
+        }
+    }
+
+    fn tell(&mut self, input: quorum::Input) {
+        self.quorum.handle(self.now, input);
+    }
+
+    /// It leads the quorum: what former leaders had under way comes before this.
+    fn begin(&mut self) {
+        let request = self.log.request_id();
+        self.standing = Standing::Beginning(request);
+        let nothing = Vec::<wire::record::Record>::new();
+        let payload = wire::codec::Codec::to_bytes(&nothing).into();
+        self.tell(quorum::Input::Propose { request, payload });
+        if planted(Fault::LedEarly) {
+            self.lead();
+        }
+    }
+
+    fn lead(&mut self) {
+        self.standing = Standing::Leading;
+        let id = self.table_id();
+        self.leader.identify(&mut self.log, id);
+        self.outputs.push_back(Output::Leading(true));
+    }
+
+    /// Another leads, or may.
+    fn resign(&mut self) {
+        if self.is_leading() {
+            self.outputs.push_back(Output::Leading(false));
+        }
+        if self.standing != Standing::Over {
+            self.standing = Standing::Away;
+        }
+        self.log.resign();
+        if !planted(Fault::FollowersKept) {
+            self.leader.resign();
+        }
+    }
+
+    fn take(&mut self, output: quorum::Output) {
+        if self.standing == Standing::Over {
+            return;
+        }
+        match output {
+            quorum::Output::Send { to, bytes } => {
+                self.outputs.push_back(Output::Voter { to, bytes })
+            }
+            quorum::Output::Disk { token, operation } => {
+                self.outputs.push_back(Output::Disk { token, operation });
+            }
+            quorum::Output::Apply { index, payload, .. } => {
+                if let Err(error) = self.log.apply(index, &payload) {
+                    self.end(format!("entry {index} of the quorum's log: {error}"));
+                    return;
+                }
+                self.leader.advance(&mut self.log);
+                self.leader.pass(index);
+            }
+            quorum::Output::Restore { index, bytes } => {
+                self.resign();
+                if let Err(error) = self.log.restore(&bytes) {
+                    self.end(format!(
+                        "the table at entry {index} of the quorum's log: {error}"
+                    ));
+                    return;
+                }
+                self.leader.restored(index);
+            }
+            quorum::Output::TakeSnapshot { upto } => {
+                let bytes = self.log.snapshot();
+                self.tell(quorum::Input::Snapshot { index: upto, bytes });
+            }
+            quorum::Output::Answer { request, result } => self.answered(request, result),
+            quorum::Output::Leader { leader, .. } => {
+                if leader != Some(self.quorum.identity().voter) {
+                    self.resign();
+                }
+                self.outputs.push_back(Output::Leader(leader));
+            }
+            quorum::Output::Removed => {
+                self.over(Output::Removed, "this voter was removed".to_owned())
+            }
+            quorum::Output::Failed(reason) => self.over(Output::Failed(reason.clone()), reason),
+        }
+    }
+
+    fn answered(&mut self, request: RequestId, result: Result<u64, Refused>) {
+        if self.standing == Standing::Beginning(request) {
+            match result {
+                Ok(_) => self.lead(),
+                // It tries again, if it leads the quorum then.
+                Err(_) => {
+                    self.standing = Standing::Away;
+                    self.begins_at = self.now + BEGIN_AGAIN_AFTER;
+                }
+            }
+            return;
+        }
+        if let Some(place) = self.changes.iter().position(|it| *it == request) {
+            self.changes.remove(place);
+            self.outputs.push_back(Output::Changed { request, result });
+        } else if !self.log.answered(request, result) {
+            self.resign();
+        }
+    }
+
+    /// What the quorum has decided cannot be read: nobody is to see a table without it.
+    fn end(&mut self, reason: String) {
+        self.over(Output::Failed(reason.clone()), reason);
+    }
+
+    fn over(&mut self, output: Output, reason: String) {
+        self.resign();
+        self.standing = Standing::Over;
+        self.log.fail(reason);
+        self.outputs.push_back(output);
+    }
+}

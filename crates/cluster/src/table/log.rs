@@ -1,0 +1,293 @@
+//! The table's commands in the quorum's log.
+
+use crate::faults::{Fault, planted};
+use crate::quorum::{PAYLOAD_BYTES_MAX, Refused, RequestId};
+use crate::random::Random;
+use broker::controller::{ControlError, Home, TableLog};
+use broker::table::Table;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use wire::codec::{Codec, DecodeError, Reader};
+use wire::record::Record;
+use wire::table::Entry;
+use wire::{ErrorCode, ErrorReply};
+
+/// Commands that the quorum has at once; more wait here.
+const PROPOSED_MAX: usize = 256;
+/// After how long a caller is to ask again that was refused for want of space, milliseconds.
+const FULL_RETRY_MS: u32 = 1000;
+
+/// The table as the quorum has decided it so far, and the commands of a voter that leads.
+///
+/// A command that the quorum refuses takes with it all behind it, for those build on it:
+///
+/// ```text
+///   Gathered ──► Proposed ──► Decided
+///      │             │ refused, or one before it is
+///      └─────────────┴──────► Refused
+/// ```
+pub(super) struct QuorumLog {
+    table: Table,
+    entries: VecDeque<Entry>,
+    /// In the order of their submission; those that are over first, those not proposed last.
+    commands: VecDeque<Command>,
+    failure: Option<String>,
+    random: Random,
+}
+
+struct Command {
+    request: RequestId,
+    state: State,
+}
+
+enum State {
+    Gathered(Bytes),
+    Proposed,
+    Decided,
+    Refused(ControlError),
+}
+
+impl QuorumLog {
+    pub(super) fn new(random: Random) -> Self {
+        Self {
+            table: Table::default(),
+            entries: VecDeque::new(),
+            commands: VecDeque::new(),
+            failure: None,
+            random,
+        }
+    }
+
+    /// An id that no request had.
+    pub(super) fn request_id(&mut self) -> RequestId {
+        let high = u128::from(self.random.number()) << 64;
+        RequestId(high | u128::from(self.random.number()))
+    }
+
+    /// The next command that the quorum is to be asked for.
+    pub(super) fn next_to_propose(&mut self) -> Option<(RequestId, Bytes)> {
+        let is_proposed = |it: &&Command| matches!(it.state, State::Proposed);
+        if self.commands.iter().filter(is_proposed).count() >= PROPOSED_MAX {
+            return None;
+        }
+        let mut commands = self.commands.iter_mut();
+        commands.find_map(|command| match &mut command.state {
+            State::Gathered(payload) => {
+                let payload = std::mem::take(payload);
+                command.state = State::Proposed;
+                Some((command.request, payload))
+            }
+            _ => None,
+        })
+    }
+
+    /// Applies what was decided.
+    pub(super) fn apply(&mut self, index: u64, payload: &[u8]) -> Result<(), DecodeError> {
+        let records = read("command of the table", payload)?;
+        for record in &records {
+            self.table.apply(record.clone());
+        }
+        if !records.is_empty() {
+            self.entries.push_back(Entry { index, records });
+        }
+        Ok(())
+    }
+
+    /// The table is as this snapshot has it; one without bytes is that of a cluster that was just founded.
+    pub(super) fn restore(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
+        self.table = Table::default();
+        self.entries.clear();
+        if !bytes.is_empty() {
+            let records = read("snapshot of the table", bytes)?;
+            records.into_iter().for_each(|it| self.table.apply(it));
+        }
+        Ok(())
+    }
+
+    /// The table as a snapshot.
+    pub(super) fn snapshot(&self) -> Bytes {
+        let records = self.table.records();
+        let records: Vec<Record> = records
+            .filter(|it| Home::of(it) == Home::Table)
+            .filter(|it| {
+                !matches!(it, Record::Proposed(_)) || !planted(Fault::SnapshotForgetsProposals)
+            })
+            .collect();
+        records.to_bytes().into()
+    }
+
+    /// What became of a command, if it is one that is under way. False if that is not known: it may be decided yet, by
+    /// another leader.
+    pub(super) fn answered(&mut self, request: RequestId, result: Result<u64, Refused>) -> bool {
+        let place = self.commands.iter().position(|it| it.request == request);
+        let Some(place) = place else {
+            return true;
+        };
+        let error = match result {
+            Ok(_) => {
+                self.commands[place].state = State::Decided;
+                return true;
+            }
+            Err(Refused::NotLeader { .. } | Refused::Unknown) => return false,
+            Err(refused @ Refused::Full) => {
+                let message = format!("the nodes that decide on the table: {refused}");
+                ErrorReply::retryable(ErrorCode::StorageFull, FULL_RETRY_MS, message)
+            }
+            Err(refused @ (Refused::TooLarge | Refused::Change(_))) => {
+                ErrorReply::fatal(ErrorCode::LimitExceeded, refused.to_string())
+            }
+        };
+        let error = ControlError::Refused(error);
+        let behind = match planted(Fault::BuiltOnRefused) {
+            true => place + 1,
+            false => self.commands.len(),
+        };
+        for command in self.commands.range_mut(place..behind) {
+            command.state = State::Refused(error.clone());
+        }
+        true
+    }
+
+    /// This voter does not lead any more: nothing is known of what it has under way.
+    pub(super) fn resign(&mut self) {
+        self.commands.clear();
+    }
+
+    /// Nothing is decided here any more.
+    pub(super) fn fail(&mut self, reason: String) {
+        self.failure.get_or_insert(reason);
+        self.commands.clear();
+    }
+}
+
+/// Reads a list of records that is all of the bytes.
+fn read(what: &'static str, bytes: &[u8]) -> Result<Vec<Record>, DecodeError> {
+    let mut from = Reader::new(what, bytes);
+    let records = Codec::decode(&mut from)?;
+    match from.rest() {
+        [] => Ok(records),
+        rest => Err(from.refuse("bytes behind the records", rest.len() as u64)),
+    }
+}
+
+impl TableLog for QuorumLog {
+    fn table(&self) -> &Table {
+        &self.table
+    }
+
+    fn submit(&mut self, records: Vec<Record>) {
+        let refused = self.commands.iter().find_map(|it| match &it.state {
+            State::Refused(error) => Some(error.clone()),
+            _ => None,
+        });
+        let payload = records.to_bytes();
+        let state = match refused {
+            Some(error) => State::Refused(error),
+            None if payload.len() > PAYLOAD_BYTES_MAX => {
+                let message = format!(
+                    "a change of the table has {} bytes, and at most {PAYLOAD_BYTES_MAX} are decided at once",
+                    payload.len()
+                );
+                let error = ErrorReply::fatal(ErrorCode::LimitExceeded, message);
+                State::Refused(ControlError::Refused(error))
+            }
+            None => State::Gathered(payload.into()),
+        };
+        let request = self.request_id();
+        self.commands.push_back(Command { request, state });
+    }
+
+    fn poll_completion(&mut self) -> Option<Result<(), ControlError>> {
+        match self.commands.front()?.state {
+            State::Gathered(_) | State::Proposed => return None,
+            State::Decided | State::Refused(_) => {}
+        }
+        match self.commands.pop_front()?.state {
+            State::Refused(error) => Some(Err(error)),
+            _ => Some(Ok(())),
+        }
+    }
+
+    fn poll_entry(&mut self) -> Option<Entry> {
+        self.entries.pop_front()
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.failure.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults::with;
+    use wire::TableId;
+
+    fn log() -> QuorumLog {
+        let mut log = QuorumLog::new(Random::new(1));
+        for id in 1..=3 {
+            log.submit(vec![Record::Table(TableId(id))]);
+        }
+        log
+    }
+
+    fn completions(log: &mut QuorumLog) -> Vec<bool> {
+        std::iter::from_fn(|| log.poll_completion())
+            .map(|it| it.is_ok())
+            .collect()
+    }
+
+    #[test]
+    fn what_is_behind_a_refused_change_is_refused_with_it() {
+        let refused = || {
+            let mut log = log();
+            let (first, payload) = log.next_to_propose().unwrap();
+            assert!(log.answered(first, Ok(5)));
+            log.apply(5, &payload).unwrap();
+            let (second, _) = log.next_to_propose().unwrap();
+            assert!(log.answered(second, Err(Refused::Full)));
+            // One that comes before the refusal was seen is built on it, too.
+            log.submit(vec![Record::Table(TableId(4))]);
+            let more = log.next_to_propose();
+            (more.is_some(), completions(&mut log))
+        };
+        assert_eq!(refused(), (false, vec![true, false, false, false]));
+        assert!(with(Fault::BuiltOnRefused, refused).0);
+        let mut log = log();
+        let (first, _) = log.next_to_propose().unwrap();
+        log.answered(first, Err(Refused::Full));
+        assert_eq!(completions(&mut log), [false; 3]);
+        // It was seen: what comes now is not built on it.
+        log.submit(vec![Record::Table(TableId(5))]);
+        assert!(log.next_to_propose().is_some());
+    }
+
+    #[test]
+    fn a_change_that_another_leader_may_decide_is_not_taken_for_refused() {
+        let mut log = log();
+        let (first, _) = log.next_to_propose().unwrap();
+        assert!(!log.answered(first, Err(Refused::Unknown)));
+        assert!(completions(&mut log).is_empty());
+        log.resign();
+        // Its answer may come after that, and is of nobody.
+        assert!(log.answered(first, Err(Refused::Unknown)));
+    }
+
+    #[test]
+    fn what_is_no_command_or_snapshot_is_refused() {
+        let mut log = log();
+        let (_, payload) = log.next_to_propose().unwrap();
+        let longer = [&payload[..], &[0]].concat();
+        for bytes in [&longer[..], &payload[..payload.len() - 1], b"x", b""] {
+            assert!(log.apply(1, bytes).is_err());
+            assert_eq!(log.restore(bytes).is_err(), !bytes.is_empty());
+        }
+        log.apply(1, &payload).unwrap();
+        let snapshot = log.snapshot();
+        let table = log.table().clone();
+        log.restore(b"").unwrap();
+        assert_ne!(log.table(), &table);
+        log.restore(&snapshot).unwrap();
+        assert_eq!(log.table(), &table);
+    }
+}
