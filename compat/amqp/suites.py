@@ -126,10 +126,15 @@ def rabbitmq(directory: Path) -> Iterator[int]:
         "ERL_EPMD_PORT": str(free_port()),
     }
     epmd = shutil.which("epmd")
-    assert epmd is not None, "epmd of Erlang is not installed"
+    server = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+    if epmd is None or not server.exists():
+        sys.exit(
+            "amqp: RabbitMQ is not installed here: apt-get install --no-install-recommends rabbitmq-server "
+            "(a server of our own is started, the system's is not needed)"
+        )
     with (
         running([epmd, "-port", environment["ERL_EPMD_PORT"]], directory, environment, "epmd"),
-        running(["/usr/lib/rabbitmq/bin/rabbitmq-server"], directory, environment),
+        running([server], directory, environment),
     ):
         wait_for(port)
         yield port
