@@ -49,7 +49,7 @@ use held::Held;
 #[cfg(not(test))]
 use message::{Body, Envelope};
 use message::{Chunk, Received};
-use raft::eraftpb::{self, Message, MessageType};
+use raft::eraftpb::{self, EntryType, Message, MessageType};
 use raft::{RawNode, SnapshotStatus, StateRole};
 use requests::{ClusterTime, Memory};
 use snapshot::{Snapshot, Stored};
@@ -57,7 +57,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use store::Store;
 use transfer::{Next, Receiving, Sending};
-use waiting::Waiting;
+use waiting::{Made, Waiting};
 use wal::{Part, Rotate, Wal};
 use wire::codec::{Codec, Reader};
 
@@ -322,6 +322,9 @@ impl Quorum {
         if payload.len() > PAYLOAD_BYTES_MAX {
             return self.answer(request, Err(Refused::TooLarge));
         }
+        if let Some(index) = self.applied.index_of(request) {
+            return self.answer(request, Ok(index));
+        }
         if !self.takes(request) {
             return;
         }
@@ -359,6 +362,10 @@ impl Quorum {
         if !self.takes(request) {
             return;
         }
+        if let Some(index) = self.applied.index_of(request) {
+            self.waiting.add(request);
+            return self.made(request, index);
+        }
         if let Err(why) = self.check_change(&change) {
             return self.answer(request, Err(Refused::Change(why)));
         }
@@ -371,10 +378,6 @@ impl Quorum {
 
     /// Whether a request is to be taken. Else it is answered, now or with the one that is under way.
     fn takes(&mut self, request: RequestId) -> bool {
-        if let Some(index) = self.applied.index_of(request) {
-            self.answer(request, Ok(index));
-            return false;
-        }
         if self.waiting.join(request) {
             return false;
         }
@@ -391,7 +394,8 @@ impl Quorum {
     fn check_change(&self, change: &Change) -> Result<(), &'static str> {
         let raft = &self.node.raft;
         // A leader knows which members there are once it has committed something itself.
-        if raft.has_pending_conf() || !raft.commit_to_current_term() {
+        let under_way = raft.has_pending_conf() || self.waiting.made().next().is_some();
+        if under_way || !raft.commit_to_current_term() {
             return Err("another change is under way, or the leader is new: ask again");
         }
         self.applied.members().check(change)?;
@@ -639,6 +643,7 @@ impl Quorum {
             return;
         }
         self.note_leader();
+        self.answer_made();
         self.take_snapshot_if_due();
         if let Some((token, operation)) = self.wal.poll(self.now, self.node.store()) {
             self.outputs.push_back(Output::Disk { token, operation });
@@ -663,6 +668,7 @@ impl Quorum {
         if planted(Fault::CommittedNotChecked) {
             self.apply_unchecked(&entries);
         }
+        let mut decides_members = false;
         if let Some(state) = ready.hs() {
             let state = HardState {
                 term: state.term,
@@ -673,9 +679,11 @@ impl Quorum {
             if (before.term, before.vote) != (state.term, state.vote) {
                 self.voted = part;
             }
+            decides_members = self.node.store().has_change(before.commit, state.commit);
         }
-        // That the commit index has grown needs no write of its own: it is found again.
-        if !records.is_empty() || self.voted == part {
+        // That the commit index has grown needs no write of its own: it is found again. But who
+        // votes is not found by those who ask the wrong members, so a decided change is written.
+        if !records.is_empty() || self.voted == part || decides_members {
             records.hard_state(&self.node.store().hard_state);
             self.wal.gather(&records, part);
         }
@@ -753,10 +761,12 @@ impl Quorum {
                 }
                 self.applied_at(command.request, Ok(index));
             }
-            Effect::Again(request, first) => self.applied_at(request, Ok(first)),
+            Effect::Again(request, first) => match entry.get_entry_type() {
+                EntryType::EntryNormal => self.applied_at(request, Ok(first)),
+                _ => self.made(request, first),
+            },
             Effect::Refused(request, why) => self.applied_at(request, Err(Refused::Change(why))),
             Effect::Changed(request, change) => {
-                self.applied_at(request, Ok(index));
                 let gone =
                     matches!(change, Change::Remove { voter } if voter == self.identity.voter);
                 if gone {
@@ -765,6 +775,7 @@ impl Quorum {
                 if let Err(error) = self.node.apply_conf_change(&change.conf_change()) {
                     return self.fail(format!("changing the members at {index}: {error}"));
                 }
+                self.made(request, index);
             }
         }
         self.node.advance_apply_to(index);
@@ -774,6 +785,41 @@ impl Quorum {
         for _ in 0..self.waiting.take(request) {
             self.answer(request, result.clone());
         }
+    }
+
+    /// A change of members is made. Who asked for it is answered later: see [`Made`].
+    fn made(&mut self, request: RequestId, index: u64) {
+        // What was gathered before has a commit index that covers the change.
+        let part = self.wal.gathered();
+        self.waiting.is_made(Made {
+            request,
+            index,
+            part,
+        });
+    }
+
+    fn answer_made(&mut self) {
+        let known = self.waiting.made().filter(|one| self.is_known(one));
+        let known: Vec<_> = known.map(|one| (one.request, one.index)).collect();
+        for (request, index) in known {
+            self.applied_at(request, Ok(index));
+        }
+    }
+
+    /// Whether most of those who vote now know durably that a change is decided. Others say so when
+    /// they answer an append or a heartbeat.
+    fn is_known(&self, made: &Made) -> bool {
+        let members = self.node.raft.prs();
+        let knows = |id: &VoterId| match *id == self.identity.voter {
+            true => made.part <= self.wal.durable(),
+            false => {
+                let progress = members.get(id.0);
+                progress.is_some_and(|one| one.committed_index >= made.index)
+            }
+        };
+        let voters = self.applied.members().voters();
+        let (knowing, others): (Vec<_>, Vec<_>) = voters.partition(knows);
+        knowing.len() > others.len()
     }
 
     /// The planted fault: what was appended is applied.

@@ -32,7 +32,9 @@ pub enum Input {
         /// What came of it.
         result: Result<Outcome, DiskError>,
     },
-    /// A member is to change. Answered by [`Output::Answer`].
+    /// A member is to change. Answered by [`Output::Answer`]: `Ok` when the change is made, and most
+    /// of those who vote behind it know that durably. A member that was removed may be switched off then.
+    /// Only the leader answers `Ok`.
     ChangeVoters {
         /// Its id; the same whenever it is tried again.
         request: RequestId,

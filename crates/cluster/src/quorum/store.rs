@@ -4,7 +4,7 @@ use super::frame::HardState;
 use super::id::VoterId;
 use super::membership::Membership;
 use super::snapshot::Stored;
-use raft::eraftpb::{self, Entry};
+use raft::eraftpb::{self, Entry, EntryType};
 use raft::{Error, GetEntriesContext, RaftState, StorageError};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -55,6 +55,12 @@ impl Store {
     pub(crate) fn behind(&self, index: u64) -> impl Iterator<Item = &Entry> {
         let skip = index.saturating_sub(self.base.0) as usize;
         self.entries.iter().skip(skip)
+    }
+
+    /// Whether there is a change of members behind `low`, up to `high`.
+    pub(crate) fn has_change(&self, low: u64, high: u64) -> bool {
+        let mut entries = self.behind(low).take_while(|entry| entry.index <= high);
+        entries.any(|entry| entry.get_entry_type() != EntryType::EntryNormal)
     }
 
     /// Replaces what is at the first entry's index and behind it.

@@ -1,4 +1,6 @@
-//! One voter by itself, over a faulty disk; and what a proposal costs three.
+//! One voter by itself, over a faulty disk; what several promise; and what a proposal costs three.
+
+mod promises;
 
 use super::*;
 use log::testing::{Fault as DiskFault, FaultyDisk};
