@@ -748,7 +748,7 @@ impl Quorum {
     fn apply(&mut self, entry: &eraftpb::Entry) {
         let (index, term, memory) = (entry.index, entry.term, self.memory());
         match self.applied.apply(Entry::of_raft(entry), memory) {
-            Effect::Nothing => {}
+            Effect::Nothing => self.note_first(term),
             Effect::Apply(command) => {
                 let leads = self.node.raft.state == StateRole::Leader;
                 self.time.applied(command.taken, self.now, leads);
@@ -820,6 +820,13 @@ impl Quorum {
         let voters = self.applied.members().voters();
         let (knowing, others): (Vec<_>, Vec<_>) = voters.partition(knows);
         knowing.len() > others.len()
+    }
+
+    /// The first entry of a term is applied: that of this leader, or of one before.
+    fn note_first(&mut self, term: u64) {
+        if self.leads() && self.leading == Some(term) {
+            self.outputs.push_back(Output::LeaderReady { term });
+        }
     }
 
     /// The planted fault: what was appended is applied.

@@ -244,6 +244,20 @@ impl Judge {
         ))
     }
 
+    /// A voter says that it leads and has applied all of earlier terms.
+    pub(super) fn is_ready(&mut self, voter: VoterId, term: u64) -> Judged {
+        let applied = self.seen(voter).applied;
+        let mut behind = self.decided.range(applied + 1..);
+        match behind.find(|(_, one)| one.term < term) {
+            Some((index, one)) => broken(format!(
+                "{voter} is ready to lead in term {term} with all up to {applied}, and {index} of \
+                 term {} was decided",
+                one.term
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// A voter's state machine was replaced by one that has applied this.
     pub(super) fn restored(&mut self, voter: VoterId, index: u64, list: &[(u64, Op)]) -> Judged {
         let before = self.seen(voter).applied;

@@ -571,6 +571,13 @@ impl World {
                     self.counts.leaders += 1;
                 }
             }
+            Output::LeaderReady { term } => {
+                self.trace
+                    .say(now, || format!("{of} is ready to lead in term {term}"));
+                if judged {
+                    self.judge.is_ready(of, term)?;
+                }
+            }
             Output::Removed => {
                 self.trace.say(now, || format!("{of} was removed"));
                 machine.retired = true;

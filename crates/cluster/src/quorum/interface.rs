@@ -1,4 +1,24 @@
 //! What goes into a quorum, and what comes out.
+//!
+//! What a user may rely on, besides what each item says (`quorum/tests/promises.rs`):
+//!
+//! - **Order of proposals.** The log has the requests that one leader takes in the order of the
+//!   calls of [`Quorum::handle`](super::Quorum::handle), payloads and changes of members alike. So
+//!   it has those that one voter takes in different terms, if it has them at all. A request that is
+//!   tried again is where its first entry is that was decided, which may be that of an earlier try.
+//! - **Refused at once.** [`Refused::NotLeader`], [`Refused::Full`] and [`Refused::TooLarge`] are put
+//!   out by the same call of `handle` as the request came with. Nothing came of this try; but an
+//!   earlier one that was answered [`Refused::Unknown`] may still be applied.
+//! - **Applied before answered.** `Ok` to a payload is put out behind the [`Output::Apply`] of its
+//!   index, or behind an [`Output::Restore`] that has it. That is also true of a follower, which
+//!   answers `Ok` to what it has applied already.
+//! - **Answered once.** Each `Propose` and `ChangeVoters` has one [`Output::Answer`]. A leader that is
+//!   none any more answers [`Refused::Unknown`] to all that is open before it puts out
+//!   [`Output::Leader`], [`Output::Removed`] or [`Output::Failed`]. Such a request may be applied
+//!   later, and is not answered again then; what was applied before was answered `Ok`.
+//! - **A new leader** may not have applied all that was decided before it: [`Output::LeaderReady`]
+//!   says when it has. That a voter leads, as far as it knows, does not say that no other leads in a
+//!   later term: only an answer `Ok` does, for what was decided up to there.
 
 use super::id::{RequestId, VoterId};
 use super::membership::Change;
@@ -18,7 +38,7 @@ pub enum Input {
         bytes: Bytes,
     },
     /// The payload is to be applied. Answered by [`Output::Answer`], once for each time that it
-    /// is proposed.
+    /// is proposed. If a request of that id was taken before, that counts, whatever its payload was.
     Propose {
         /// Its id; the same whenever it is tried again.
         request: RequestId,
@@ -41,7 +61,9 @@ pub enum Input {
         /// What is to change.
         change: Change,
     },
-    /// Another is to lead, if it can. Not answered; [`Output::Leader`] says who leads.
+    /// Another is to lead, if it can. Not answered; [`Output::Leader`] says who leads. Meanwhile requests
+    /// are answered [`Refused::NotLeader`]. If it does not come to that within the least election
+    /// time, this voter takes requests again, and says nothing.
     TransferLeader {
         /// Who.
         to: VoterId,
@@ -51,7 +73,9 @@ pub enum Input {
     Snapshot {
         /// The index that was asked for.
         index: u64,
-        /// What [`Output::Restore`] will give.
+        /// What [`Output::Restore`] will give. With what the quorum adds, up to 32 bytes for each
+        /// request that it remembers, at most
+        /// [`SNAPSHOT_BYTES_MAX`](super::SNAPSHOT_BYTES_MAX): else the voter fails.
         bytes: Bytes,
     },
     /// The time of [`Quorum::next_timer`](super::Quorum::next_timer) has come.
@@ -85,7 +109,8 @@ pub enum Output {
         /// What was proposed.
         payload: Bytes,
     },
-    /// The state machine is to be as this snapshot has it.
+    /// The state machine is to be as this snapshot has it: first of all when a voter is opened, and
+    /// whenever a follower lags too far. A snapshot that was asked for before is not wanted any more.
     Restore {
         /// The last index that it has.
         index: u64,
@@ -105,12 +130,20 @@ pub enum Output {
         /// Where it was applied.
         result: Result<u64, Refused>,
     },
-    /// Another leads, or none is known.
+    /// Another leads, or none is known. If this voter leads, it takes requests from now on; see
+    /// [`Output::LeaderReady`] for what it has applied.
     Leader {
         /// The term.
         term: u64,
         /// Who leads in it.
         leader: Option<VoterId>,
+    },
+    /// This voter leads, and everything that was decided in earlier terms was put out before this, by
+    /// `Apply` or `Restore`; what is put out from now on is of its own term. Once a term, behind its
+    /// `Leader`, unless leadership is lost before.
+    LeaderReady {
+        /// The term.
+        term: u64,
     },
     /// This voter was removed. It does nothing any more.
     Removed,
@@ -121,19 +154,21 @@ pub enum Output {
 /// Why a request was not applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
-    /// This voter does not lead.
+    /// This voter does not lead, or is about to let another lead.
     NotLeader {
-        /// Who does, as far as is known.
+        /// Who does or will, as far as is known.
         hint: Option<VoterId>,
     },
     /// This voter does not lead any more. The request may be applied or not: ask again under the
     /// same id.
     Unknown,
-    /// There is no space, on the disk or in one of the bounds. Nothing was done: ask again later.
+    /// There is no space, on the disk or in one of the bounds. Nothing came of this try: ask again
+    /// later.
     Full,
     /// The payload has more than [`PAYLOAD_BYTES_MAX`].
     TooLarge,
-    /// Such a change of members cannot be made, or not now.
+    /// Such a change of members cannot be made, or not now. Put out at once, or when the change is
+    /// decided and those before it do not allow it.
     Change(&'static str),
 }
 

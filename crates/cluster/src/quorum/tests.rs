@@ -98,7 +98,10 @@ impl Alone {
                 }
                 Output::Answer { request, result } => self.answers.push((request, result)),
                 Output::Failed(reason) => self.failed = Some(reason),
-                Output::Send { .. } | Output::Leader { .. } | Output::Removed => {}
+                Output::Send { .. }
+                | Output::Leader { .. }
+                | Output::LeaderReady { .. }
+                | Output::Removed => {}
             }
         }
     }
