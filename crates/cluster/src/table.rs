@@ -21,10 +21,6 @@ use std::time::Duration;
 use wire::table::TableMessage;
 use wire::{NodeId, TableId};
 
-/// After how long a voter that leads the quorum asks again for its first entry, if that is refused. The quorum's timer is
-/// due before.
-const BEGIN_AGAIN_AFTER: Duration = Duration::from_millis(50);
-
 /// Something that happened.
 #[derive(Debug)]
 pub enum Input {
@@ -111,8 +107,6 @@ pub enum Output {
 enum Standing {
     /// It does not.
     Away,
-    /// It leads the quorum. When this request is decided, so is all that former leaders have.
-    Beginning(RequestId),
     /// It does.
     Leading,
     /// It was removed, or failed.
@@ -128,8 +122,6 @@ pub struct TableVoter {
     log: QuorumLog,
     leader: TableLeader,
     standing: Standing,
-    /// When it begins at the earliest, if it leads the quorum.
-    begins_at: Duration,
     /// Changes of voters that were asked for and are not answered, each as often as it was asked for.
     changes: Vec<RequestId>,
     outputs: VecDeque<Output>,
@@ -164,7 +156,6 @@ impl TableVoter {
             log: QuorumLog::new(random),
             leader: TableLeader::standing_by(0),
             standing: Standing::Away,
-            begins_at: now,
             changes: Vec::new(),
             outputs: VecDeque::new(),
             now,
@@ -224,7 +215,10 @@ impl TableVoter {
                 self.tell(quorum::Input::ChangeVoters { request, change })
             }
             Input::Transfer(to) => self.tell(quorum::Input::TransferLeader { to }),
-            Input::Timer => self.tell(quorum::Input::Timer),
+            Input::Timer => {
+                self.log.go_on();
+                self.tell(quorum::Input::Timer);
+            }
             Input::Linked(node) => self.leader.linked(node),
             Input::Node { from, message } if self.is_leading() => {
                 self.leader.take_message(&mut self.log, from, message);
@@ -251,11 +245,6 @@ impl TableVoter {
             if self.standing == Standing::Over {
                 return;
             }
-            if self.standing == Standing::Away && self.quorum.leads() && self.now >= self.begins_at
-            {
-                self.begin();
-                continue;
-            }
             any |= self.leader.advance(&mut self.log);
             self.leader.pass(self.quorum.applied());
             if self.is_leading()
@@ -280,19 +269,11 @@ impl TableVoter {
         self.quorum.handle(self.now, input);
     }
 
-    /// It leads the quorum: what former leaders had under way comes before this.
-    fn begin(&mut self) {
-        let request = self.log.request_id();
-        self.standing = Standing::Beginning(request);
-        let nothing = Vec::<wire::record::Record>::new();
-        let payload = wire::codec::Codec::to_bytes(&nothing).into();
-        self.tell(quorum::Input::Propose { request, payload });
-        if planted(Fault::LedEarly) {
-            self.lead();
-        }
-    }
-
+    /// It leads the quorum, and has applied all that former leaders have decided.
     fn lead(&mut self) {
+        if self.is_leading() {
+            return;
+        }
         self.standing = Standing::Leading;
         let id = self.table_id();
         self.leader.identify(&mut self.log, id);
@@ -352,7 +333,11 @@ impl TableVoter {
                     self.resign();
                 }
                 self.outputs.push_back(Output::Leader(leader));
+                if self.quorum.leads() && planted(Fault::LedEarly) {
+                    self.lead();
+                }
             }
+            quorum::Output::LeaderReady { .. } => self.lead(),
             quorum::Output::Removed => {
                 self.over(Output::Removed, "this voter was removed".to_owned())
             }
@@ -361,17 +346,6 @@ impl TableVoter {
     }
 
     fn answered(&mut self, request: RequestId, result: Result<u64, Refused>) {
-        if self.standing == Standing::Beginning(request) {
-            match result {
-                Ok(_) => self.lead(),
-                // It tries again, if it leads the quorum then.
-                Err(_) => {
-                    self.standing = Standing::Away;
-                    self.begins_at = self.now + BEGIN_AGAIN_AFTER;
-                }
-            }
-            return;
-        }
         if let Some(place) = self.changes.iter().position(|it| *it == request) {
             self.changes.remove(place);
             self.outputs.push_back(Output::Changed { request, result });

@@ -22,6 +22,9 @@ const FULL_RETRY_MS: u32 = 1000;
 /// A command that the quorum refuses takes with it all behind it, for those build on it:
 ///
 /// ```text
+///      another is about to lead
+///     ┌───────────────┐
+///     ▼               │
 ///   Gathered ──► Proposed ──► Decided
 ///      │             │ refused, or one before it is
 ///      └─────────────┴──────► Refused
@@ -31,6 +34,8 @@ pub(super) struct QuorumLog {
     entries: VecDeque<Entry>,
     /// In the order of their submission; those that are over first, those not proposed last.
     commands: VecDeque<Command>,
+    /// The quorum takes none for now: another is about to lead.
+    is_held: bool,
     failure: Option<String>,
     random: Random,
 }
@@ -42,7 +47,7 @@ struct Command {
 
 enum State {
     Gathered(Bytes),
-    Proposed,
+    Proposed(Bytes),
     Decided,
     Refused(ControlError),
 }
@@ -53,6 +58,7 @@ impl QuorumLog {
             table: Table::default(),
             entries: VecDeque::new(),
             commands: VecDeque::new(),
+            is_held: false,
             failure: None,
             random,
         }
@@ -66,15 +72,15 @@ impl QuorumLog {
 
     /// The next command that the quorum is to be asked for.
     pub(super) fn next_to_propose(&mut self) -> Option<(RequestId, Bytes)> {
-        let is_proposed = |it: &&Command| matches!(it.state, State::Proposed);
-        if self.commands.iter().filter(is_proposed).count() >= PROPOSED_MAX {
+        let is_proposed = |it: &&Command| matches!(it.state, State::Proposed(_));
+        if self.is_held || self.commands.iter().filter(is_proposed).count() >= PROPOSED_MAX {
             return None;
         }
         let mut commands = self.commands.iter_mut();
         commands.find_map(|command| match &mut command.state {
             State::Gathered(payload) => {
                 let payload = std::mem::take(payload);
-                command.state = State::Proposed;
+                command.state = State::Proposed(payload.clone());
                 Some((command.request, payload))
             }
             _ => None,
@@ -128,7 +134,16 @@ impl QuorumLog {
                 self.commands[place].state = State::Decided;
                 return true;
             }
-            Err(Refused::NotLeader { .. } | Refused::Unknown) => return false,
+            // Each is asked for under its id once, so that nothing came of it.
+            Err(Refused::NotLeader { .. }) => {
+                self.is_held = true;
+                let state = &mut self.commands[place].state;
+                if let State::Proposed(payload) = state {
+                    *state = State::Gathered(std::mem::take(payload));
+                }
+                return true;
+            }
+            Err(Refused::Unknown) => return false,
             Err(refused @ Refused::Full) => {
                 let message = format!("the nodes that decide on the table: {refused}");
                 ErrorReply::retryable(ErrorCode::StorageFull, FULL_RETRY_MS, message)
@@ -148,9 +163,15 @@ impl QuorumLog {
         true
     }
 
+    /// Some time has passed: the quorum may take commands again.
+    pub(super) fn go_on(&mut self) {
+        self.is_held = false;
+    }
+
     /// This voter does not lead any more: nothing is known of what it has under way.
     pub(super) fn resign(&mut self) {
         self.commands.clear();
+        self.is_held = false;
     }
 
     /// Nothing is decided here any more.
@@ -199,7 +220,7 @@ impl TableLog for QuorumLog {
 
     fn poll_completion(&mut self) -> Option<Result<(), ControlError>> {
         match self.commands.front()?.state {
-            State::Gathered(_) | State::Proposed => return None,
+            State::Gathered(_) | State::Proposed(_) => return None,
             State::Decided | State::Refused(_) => {}
         }
         match self.commands.pop_front()?.state {
@@ -260,6 +281,20 @@ mod tests {
         // It was seen: what comes now is not built on it.
         log.submit(vec![Record::Table(TableId(5))]);
         assert!(log.next_to_propose().is_some());
+    }
+
+    #[test]
+    fn a_change_waits_where_another_is_about_to_lead() {
+        let mut log = log();
+        let (first, payload) = log.next_to_propose().unwrap();
+        assert!(log.answered(first, Err(Refused::NotLeader { hint: None })));
+        assert!(log.next_to_propose().is_none() && completions(&mut log).is_empty());
+        // It came to nothing: all are asked for in their order.
+        log.go_on();
+        assert_eq!(log.next_to_propose(), Some((first, payload)));
+        let (second, _) = log.next_to_propose().unwrap();
+        assert!(log.answered(first, Ok(1)) && log.answered(second, Ok(2)));
+        assert_eq!(completions(&mut log), [true, true]);
     }
 
     #[test]
