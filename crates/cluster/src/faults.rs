@@ -1,4 +1,4 @@
-//! The faults that tests plant into the quorum.
+//! The faults that tests plant into the quorum and the links between servers.
 
 faults::faults! {
     /// A vote is answered before it is synced.
@@ -37,4 +37,10 @@ faults::faults! {
     SnapshotForgetsProposals,
     /// A voter that does not lead any more says so to none that follow.
     ResignedSilently,
+    /// A peer of another cluster has a link.
+    ClusterNotChecked,
+    /// Where both ends dial, both connections become links.
+    BothLinksStay,
+    /// A frame is taken whatever its checksums say.
+    CrcNotChecked,
 }

@@ -1,5 +1,5 @@
-//! What lets several nodes act as one: the controller quorum, a few voters that agree on one log of commands, and the
-//! table that those commands make. See the README.
+//! What lets several nodes act as one: the controller quorum, a few voters that agree on one log of commands; the table that
+//! those commands make; and the links by which servers talk to each other. See the README.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -10,6 +10,7 @@
 #[cfg(test)]
 mod chaos;
 mod faults;
+pub mod links;
 pub mod member;
 pub mod quorum;
 mod random;
