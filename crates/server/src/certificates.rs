@@ -12,34 +12,26 @@ use crate::durable_file;
 use crate::error::{ConfigError, ServerError};
 use crate::group_file::GroupFile;
 use crate::host::{self, Host};
+use crate::issuing::{self, DAY, RENEWED_AFTER, Subject, failed, not_made};
 use access::{CERTIFICATE_EARLY, CODE_BYTES, Code, Holder, UnixTime};
 use broker::{Certified, Certifier, ClientCertificates};
 use bytes::Bytes;
-use net::{Authorities, Fingerprint, Identities, Identity, NetError};
+use net::{Authorities, Fingerprint, Identities, Identity};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SanType,
+    CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SanType,
     SerialNumber, SubjectPublicKeyInfo,
 };
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 use wire::DirectoryId;
 
 /// The folder of the authority in the data directory, and its files.
 const FOLDER: &str = "tls";
 const AUTHORITY_FILE: &str = "authority.pem";
 const KEY_FILE: &str = "authority.key";
-
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// A clock may be behind the server's.
-const BEFORE: Duration = DAY;
-/// An authority lives as long as its directory.
-const AUTHORITY_LIFE: Duration = DAY.saturating_mul(20 * 365);
-/// What the authority signs lives so long, and is made anew at two thirds of it.
-const LIFE: Duration = DAY.saturating_mul(30);
-const RENEWED_AFTER: Duration = DAY.saturating_mul(20);
 
 /// The certificate that a server shows, and where the next one comes from.
 #[derive(Debug)]
@@ -240,7 +232,8 @@ impl Authority {
     fn open(path: &Path, id: DirectoryId, now: SystemTime) -> Result<Self, ServerError> {
         let folder = path.join(FOLDER);
         let [certificate, key] = [AUTHORITY_FILE, KEY_FILE].map(|name| folder.join(name));
-        let params = Self::params(id, now);
+        let name = format!("Thalweg data directory {id}");
+        let params = issuing::authority(&name, now);
         let pair = (
             durable_file::read_if_there(&certificate)?,
             durable_file::read_if_there(&key)?,
@@ -266,17 +259,6 @@ impl Authority {
         let der = chain.map_err(not_made)?.certificates().swap_remove(0);
         let issuer = Issuer::new(params, key);
         Ok(Self { issuer, pem, der })
-    }
-
-    fn params(id: DirectoryId, now: SystemTime) -> CertificateParams {
-        let mut params = CertificateParams::default();
-        let name = format!("Thalweg data directory {id}");
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        live(&mut params, now, AUTHORITY_LIFE);
-        params
     }
 
     /// By which certificates clients are let in: those of this one, and of the site's.
@@ -317,17 +299,15 @@ impl Authority {
 
     /// A certificate of the server, for these names, and the authority's behind it.
     fn sign(&self, names: &[String], now: SystemTime) -> Result<Identity, ServerError> {
-        let key = KeyPair::generate().map_err(failed)?;
-        let mut params = CertificateParams::new(names.to_vec()).map_err(failed)?;
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        let name = names.first().map_or("thalweg", String::as_str);
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        params.use_authority_key_identifier_extension = true;
-        live(&mut params, now, LIFE);
-        let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?;
-        let chain = format!("{}{}", certificate.pem(), self.pem);
-        Identity::from_pem(chain.as_bytes(), key.serialize_pem().as_bytes()).map_err(not_made)
+        let mut name = DistinguishedName::new();
+        let first = names.first().map_or("thalweg", String::as_str);
+        name.push(DnType::CommonName, first);
+        let subject = Subject {
+            name,
+            hosts: names,
+            usages: vec![ExtendedKeyUsagePurpose::ServerAuth],
+        };
+        issuing::sign(&self.issuer, &self.pem, subject, now)?.identity()
     }
 }
 
@@ -371,7 +351,7 @@ impl Authority {
         life: Duration,
     ) -> Result<rcgen::Certificate, rcgen::Error> {
         let mut params = CertificateParams::default();
-        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name = DistinguishedName::new();
         let name = format!("{}/{}", holder.project(), holder.name());
         params.distinguished_name.push(DnType::CommonName, name);
         params.subject_alt_names = vec![SanType::URI(holder.uri().try_into()?)];
@@ -390,23 +370,6 @@ impl Authority {
         params.not_after = epoch + (since + life).saturating_sub(Duration::from_secs(1));
         params.signed_by(key, &self.issuer)
     }
-}
-
-fn live(params: &mut CertificateParams, now: SystemTime, life: Duration) {
-    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    params.not_before = epoch + since.saturating_sub(BEFORE);
-    params.not_after = epoch + since + life;
-}
-
-fn failed(error: rcgen::Error) -> ServerError {
-    not_made(NetError::System(error.to_string()))
-}
-
-fn not_made(error: NetError) -> ServerError {
-    ServerError::System(std::io::Error::other(format!(
-        "making a certificate: {error}"
-    )))
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ mod fate;
 mod file_system;
 mod group_file;
 mod host;
+mod issuing;
 mod key_files;
 mod opening;
 mod origin;
