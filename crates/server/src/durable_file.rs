@@ -44,7 +44,7 @@ fn check_place(path: &Path) -> std::io::Result<()> {
     }
 }
 
-fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)

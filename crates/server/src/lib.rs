@@ -13,6 +13,7 @@ mod audit_trail;
 mod backup;
 mod certificates;
 mod check;
+pub mod cluster;
 pub mod config;
 mod descriptors;
 mod directory;
