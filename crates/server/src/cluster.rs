@@ -1,5 +1,6 @@
 //! How servers come to be a cluster: which of the servers that a launcher starts together each one is ([`Ranks`]), how
-//! they find each other in a directory on a shared file system and who founds ([`Rendezvous`]).
+//! they find each other in a directory on a shared file system and who founds ([`Rendezvous`]), and who they are to
+//! each other ([`ClusterAuthority`]).
 //!
 //! There is no network here. The drawing is in the crate's README, the files are in `docs/format/rendezvous.md`.
 //!
@@ -28,6 +29,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod authority;
 #[cfg(test)]
 mod fake_share;
 mod faults;
@@ -41,6 +43,7 @@ mod shared;
 #[cfg(test)]
 mod simulation;
 
+pub use authority::{AUTHORITY_FILE, ClusterAuthority, PeerCertificates, PeerIdentity};
 pub use rank_file::{Membership, RECORD_FILE, RankFile, Record, RunId, cluster_of, rank_file_name};
 pub use ranks::{Given, RANKS_MAX, RankError, Ranks};
 pub use refused::{Absence, Contradiction, Missing, Refused, Waiting};
