@@ -14,6 +14,7 @@ pub mod links;
 pub mod member;
 pub mod quorum;
 mod random;
+pub mod service;
 pub mod table;
 
 pub use quorum::{

@@ -1,0 +1,294 @@
+//! A server's part in a cluster, running: a thread that has its [`Member`], its links and the disk of its voter.
+//!
+//! ```text
+//!   nodes ── ServiceHandle ──► inbox ──► ┌────────────────┐ ──► LocalNodes ── nodes
+//!   peers ◄───── PeerLinks ────────────► │ Member, on its │
+//!                                        │ thread         │ ──► disk thread: one operation at a time
+//!                                inbox ◄─┴────────────────┘ ◄──── what came of it
+//! ```
+
+#[cfg(test)]
+mod tests;
+
+use crate::links::{NotSent, PeerEvent, PeerId, PeerLinks};
+use crate::member::{Input, Member, Output};
+use crate::quorum::{Change, Refused, RequestId};
+use ::log::{Disk, Operation};
+use memory::thread::JoinHandle;
+use net::{NetError, Waker};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+use wire::table::TableMessage;
+use wire::{DirectoryId, NodeId};
+
+/// The nodes of this server, as the service's thread reaches them. None of the calls may wait.
+pub trait LocalNodes: Send {
+    /// A node's link to the one that leads the table stands, new.
+    fn linked(&mut self, node: NodeId);
+
+    /// It is gone, and what was on its way.
+    fn cut(&mut self, node: NodeId);
+
+    /// A message came by it, in order.
+    fn message(&mut self, node: NodeId, message: TableMessage);
+
+    /// What became of a change of voters.
+    fn changed(&mut self, request: RequestId, result: Result<u64, Refused>) {
+        let _ = (request, result);
+    }
+}
+
+/// What a service begins with.
+pub struct ServiceParts {
+    /// With its voter, if this server votes.
+    pub member: Member,
+    /// They listen. Whom they dial is in `peers`.
+    pub links: PeerLinks,
+    /// The other servers, and where they are.
+    pub peers: BTreeMap<PeerId, Vec<String>>,
+    /// The servers that vote.
+    pub voters: Vec<DirectoryId>,
+    /// Where the voter's log is. Nobody else may use that directory.
+    pub disk: Arc<dyn Disk>,
+    /// The server's nodes.
+    pub nodes: Box<dyn LocalNodes>,
+    /// Takes what the operator is to hear, a sentence each.
+    pub log: Box<dyn FnMut(String) + Send>,
+}
+
+/// What is asked of the service's thread.
+enum Ask {
+    Member(Input),
+    Peers(BTreeMap<PeerId, Vec<String>>),
+}
+
+struct Inbox {
+    asked: Mutex<Vec<Ask>>,
+    ends: AtomicBool,
+    waker: Waker,
+}
+
+impl Inbox {
+    fn asked(&self) -> MutexGuard<'_, Vec<Ask>> {
+        self.asked.lock().expect("no holder panics here")
+    }
+
+    fn put(&self, ask: Ask) {
+        self.asked().push(ask);
+        self.waker.wake();
+    }
+}
+
+/// A way to a service, for any thread. What is said when the service has ended is lost.
+#[derive(Clone)]
+pub struct ServiceHandle(Arc<Inbox>);
+
+impl std::fmt::Debug for ServiceHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ServiceHandle")
+    }
+}
+
+impl ServiceHandle {
+    /// A node of this server runs, or is being opened: it wants to follow the table. Answered by [`LocalNodes::linked`],
+    /// as soon as one leads.
+    pub fn node_up(&self, node: NodeId) {
+        self.0.put(Ask::Member(Input::NodeUp(node)));
+    }
+
+    /// It has ended.
+    pub fn node_down(&self, node: NodeId) {
+        self.0.put(Ask::Member(Input::NodeDown(node)));
+    }
+
+    /// A node's message for the one that leads. In order; lost if the node's link is gone, as it is about to hear.
+    pub fn send(&self, node: NodeId, message: TableMessage) {
+        self.0.put(Ask::Member(Input::Node(node, message)));
+    }
+
+    /// A voter is to change. Answered by [`LocalNodes::changed`].
+    pub fn change(&self, request: RequestId, change: Change) {
+        self.0.put(Ask::Member(Input::Change { request, change }));
+    }
+
+    /// The other servers, in place of those before, and where they are.
+    pub fn set_peers(&self, peers: BTreeMap<PeerId, Vec<String>>) {
+        self.0.put(Ask::Peers(peers));
+    }
+}
+
+/// A running service. Dropped, it ends, and its thread is waited for.
+pub struct Service {
+    inbox: Arc<Inbox>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Service")
+    }
+}
+
+impl Service {
+    /// Starts it. `began` is when the member's clock was 0.
+    ///
+    /// # Errors
+    /// If a thread cannot be started.
+    pub fn start(parts: ServiceParts, began: Instant) -> io::Result<Self> {
+        let inbox = Arc::new(Inbox {
+            asked: Mutex::default(),
+            ends: AtomicBool::new(false),
+            waker: parts.links.waker(),
+        });
+        let (operations, to_do) = channel();
+        let disk = {
+            let (inbox, disk) = (inbox.clone(), parts.disk.clone());
+            memory::thread::spawn("thalweg-quorum", move || {
+                carry_out(&to_do, &inbox, disk.as_ref())
+            })?
+        };
+        let running = Running {
+            inbox: inbox.clone(),
+            parts,
+            operations,
+            began,
+        };
+        let thread = memory::thread::spawn("thalweg-cluster", move || {
+            running.run();
+            // Its channel is gone with the service.
+            let _ = disk.join();
+        })?;
+        Ok(Self {
+            inbox,
+            thread: Some(thread),
+        })
+    }
+
+    /// A way to it.
+    pub fn handle(&self) -> ServiceHandle {
+        ServiceHandle(self.inbox.clone())
+    }
+}
+
+/// As after a death, but that peers are told so at once: nothing of a voter is lost by that.
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.inbox.ends.store(true, Ordering::Release);
+        self.inbox.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The disk's thread: until the service has ended.
+fn carry_out(to_do: &Receiver<(u64, Operation)>, inbox: &Inbox, disk: &dyn Disk) {
+    while let Ok((token, operation)) = to_do.recv() {
+        let result = disk.execute(operation);
+        inbox.put(Ask::Member(Input::DiskDone { token, result }));
+    }
+}
+
+struct Running {
+    inbox: Arc<Inbox>,
+    parts: ServiceParts,
+    operations: Sender<(u64, Operation)>,
+    began: Instant,
+}
+
+impl Running {
+    fn run(mut self) {
+        self.parts.links.set_peers(&self.parts.peers);
+        let voters = std::mem::take(&mut self.parts.voters);
+        self.give(Input::Voters(voters));
+        while !self.inbox.ends.load(Ordering::Acquire) {
+            if let Err(error) = self.turn() {
+                (self.parts.log)(format!(
+                    "the links of the cluster: {error}; this server takes no part in it any more"
+                ));
+                break;
+            }
+        }
+        self.parts.links.close("the server has ended");
+    }
+
+    fn turn(&mut self) -> Result<(), NetError> {
+        let due = self.parts.member.next_timer();
+        let timeout = due.map(|due| due.saturating_sub(self.began.elapsed()));
+        for event in self.parts.links.poll(timeout)? {
+            match event {
+                PeerEvent::Up(PeerId(peer)) => self.give(Input::Up(DirectoryId(peer))),
+                PeerEvent::Down(peer, ended) => {
+                    (self.parts.log)(format!("{peer} is not reached: {ended}"));
+                    self.give(Input::Down(DirectoryId(peer.0)));
+                }
+                PeerEvent::Message(PeerId(peer), bytes) => {
+                    self.give(Input::Message(DirectoryId(peer), bytes))
+                }
+                PeerEvent::Refused { address, ended } => {
+                    (self.parts.log)(format!(
+                        "a connection from {address} became no link of the cluster: {ended}"
+                    ));
+                }
+                PeerEvent::AcceptFailed(error) => {
+                    (self.parts.log)(format!(
+                        "the system gives no connection to other servers: {error}"
+                    ));
+                }
+            }
+        }
+        let asked = std::mem::take(&mut *self.inbox.asked());
+        for ask in asked {
+            match ask {
+                Ask::Member(input) => self.give(input),
+                Ask::Peers(peers) => self.parts.links.set_peers(&peers),
+            }
+        }
+        if due.is_some_and(|due| self.began.elapsed() >= due) {
+            self.give(Input::Timer);
+        }
+        Ok(())
+    }
+
+    fn give(&mut self, input: Input) {
+        self.parts.member.handle(self.began.elapsed(), input);
+        while let Some(output) = self.parts.member.poll_output() {
+            self.carry_out(output);
+        }
+    }
+
+    fn carry_out(&mut self, output: Output) {
+        let ServiceParts {
+            links, nodes, log, ..
+        } = &mut self.parts;
+        match output {
+            Output::Send(to, bytes) => match links.send(PeerId(to.0), bytes) {
+                // That it is gone comes as an event.
+                Ok(()) | Err(NotSent::Down(_)) => {}
+                // What is left out would be missed by nobody.
+                Err(error) => links.end(PeerId(to.0), &error.to_string()),
+            },
+            Output::NodeLinked(node) => nodes.linked(node),
+            Output::NodeCut(node) => nodes.cut(node),
+            Output::Node(node, message) => nodes.message(node, message),
+            Output::Disk { token, operation } => {
+                // Its thread ends behind this one.
+                let _ = self.operations.send((token, operation));
+            }
+            Output::Cut(peer, why) => links.end(PeerId(peer.0), &why),
+            Output::Changed { request, result } => nodes.changed(request, result),
+            Output::Removed => {
+                log("this server votes no more: it was removed from the quorum".to_owned())
+            }
+            Output::Failed(reason) => {
+                log(format!(
+                    "this server votes no more until it is started again: {reason}"
+                ));
+            }
+        }
+    }
+}
