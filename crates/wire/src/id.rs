@@ -102,7 +102,8 @@ id!(
 );
 
 id!(
-    /// One of the nodes that have a table together; never used again for another one. 0 is the one that leads.
+    /// One of the nodes that have a table together; never used again for another one. 0 is the one that leads, and is given to
+    /// no node that registers.
     NodeId(u32), "{}"
 );
 id!(

@@ -264,6 +264,8 @@ pub enum Record {
     Proposed(ProposedRecord),
     /// A partition is on a node.
     Placed(PlacedRecord),
+    /// A node is known, has come back at other addresses, or has another state.
+    Node(NodeRecord),
 }
 
 /// The version of a type of record that this code writes and reads.
@@ -300,6 +302,7 @@ impl Codec for Record {
             Self::Followed(_) => tag(15),
             Self::Proposed(_) => tag(16),
             Self::Placed(_) => tag(17),
+            Self::Node(_) => tag(18),
         }
         match self {
             Self::Topic(record) => record.encode(out),
@@ -319,6 +322,7 @@ impl Codec for Record {
             Self::Followed(record) => record.encode(out),
             Self::Proposed(record) => record.encode(out),
             Self::Placed(record) => record.encode(out),
+            Self::Node(record) => record.encode(out),
         }
     }
 
@@ -348,6 +352,7 @@ impl Codec for Record {
             15 => Self::Followed(Codec::decode(from)?),
             16 => Self::Proposed(Codec::decode(from)?),
             17 => Self::Placed(Codec::decode(from)?),
+            18 => Self::Node(Codec::decode(from)?),
             other => return Err(DecodeError::newer(WHAT, 0, "record type", other.into())),
         })
     }

@@ -6,13 +6,16 @@
 use crate::codec::{Codec, DecodeError, Reader, Write, record};
 use crate::error::ErrorReply;
 use crate::id::*;
-use crate::record::Record;
+use crate::record::{Endpoints, Labels, Record};
 
 /// Pieces of a snapshot and lists of entries are about as long at most. What is longer by itself goes alone.
 pub const PIECE_BYTES_MAX: usize = 1 << 20;
 
 /// The longest message that is taken.
 pub const MESSAGE_BYTES_MAX: usize = 128 << 20;
+
+/// In place of a proposal's number: a registration is refused. Proposals are numbered from 1.
+pub const REGISTRATION: u64 = 0;
 
 /// Of every message, of which this is the first version.
 const VERSION: u16 = 1;
@@ -98,10 +101,34 @@ record! {
 
 record! {
     /// A proposal is refused, and with it all that its follower has proposed behind it and will
-    /// propose before it has seen this.
+    /// propose before it has seen this; or a [`Register`] is.
     pub struct Refused {
+        /// The proposal; [`REGISTRATION`] is none, but a registration.
         pub number: u64,
         pub error: ErrorReply,
+    }
+}
+
+record! {
+    /// A server asks which node it is, before it follows: its node's data directory is new, or has
+    /// another address now.
+    pub struct Register {
+        pub directory: DirectoryId,
+        /// Where clients reach it.
+        pub endpoints: Endpoints,
+        pub labels: Labels,
+        /// Which shard of its server it is.
+        pub shard: u32,
+    }
+}
+
+record! {
+    /// A leader's answer to [`Register`]: it is decided, and no other data directory is this node.
+    #[derive(Copy)]
+    pub struct Registered {
+        pub node: NodeId,
+        /// Which of the node's registrations it was. A greater one is of a later start.
+        pub epoch: u64,
     }
 }
 
@@ -122,8 +149,12 @@ pub enum TableMessage {
     Piece(Piece),
     /// Changes of the table.
     Entries(Entries),
-    /// A proposal is refused.
+    /// A proposal or a registration is refused.
     Refused(Refused),
+    /// A server asks which node it is.
+    Register(Register),
+    /// A server is this node.
+    Registered(Registered),
 }
 
 impl TableMessage {
@@ -160,6 +191,8 @@ impl Codec for TableMessage {
             Self::Piece(_) => tag(6),
             Self::Entries(_) => tag(7),
             Self::Refused(_) => tag(8),
+            Self::Register(_) => tag(9),
+            Self::Registered(_) => tag(10),
         }
         match self {
             Self::Follow(message) => message.encode(out),
@@ -170,6 +203,8 @@ impl Codec for TableMessage {
             Self::Piece(message) => message.encode(out),
             Self::Entries(message) => message.encode(out),
             Self::Refused(message) => message.encode(out),
+            Self::Register(message) => message.encode(out),
+            Self::Registered(message) => message.encode(out),
         }
     }
 
@@ -190,6 +225,8 @@ impl Codec for TableMessage {
             6 => Self::Piece(Codec::decode(from)?),
             7 => Self::Entries(Codec::decode(from)?),
             8 => Self::Refused(Codec::decode(from)?),
+            9 => Self::Register(Codec::decode(from)?),
+            10 => Self::Registered(Codec::decode(from)?),
             other => return Err(DecodeError::newer(WHAT, 0, "type", other.into())),
         })
     }

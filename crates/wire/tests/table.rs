@@ -1,7 +1,7 @@
 //! What the nodes of a table tell each other: its bytes, which never change, and its page.
 
 use std::collections::BTreeMap;
-use wire::record::{FollowedRecord, PlacedRecord, ProposedRecord, Record};
+use wire::record::*;
 use wire::table::*;
 use wire::*;
 
@@ -48,6 +48,33 @@ fn placed() -> Record {
         partition: PartitionIndex(2),
         node: NodeId(3),
     })
+}
+
+fn labels() -> Labels {
+    let labels = [("host", "h7"), ("rank", "3")];
+    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    Labels(labels.into_iter().collect())
+}
+
+fn endpoints() -> Endpoints {
+    Endpoints(vec!["tcp://h7:9001".into(), "unix:///d/s".into()])
+}
+
+fn node(state: NodeState) -> NodeRecord {
+    NodeRecord {
+        node: NodeId(3),
+        directory: DirectoryId(0xd3),
+        epoch: 4,
+        shard: 1,
+        endpoints: endpoints(),
+        labels: labels(),
+        state,
+    }
+}
+
+/// Records that are in no message of the golden file.
+fn alone() -> [Record; 2] {
+    [placed(), Record::Node(node(NodeState::Draining))]
 }
 
 fn messages() -> Vec<(&'static str, TableMessage)> {
@@ -114,6 +141,22 @@ fn messages() -> Vec<(&'static str, TableMessage)> {
             "Refused",
             TableMessage::Refused(Refused { number: 9, error }),
         ),
+        (
+            "Register",
+            TableMessage::Register(Register {
+                directory: DirectoryId(0xd3),
+                endpoints: endpoints(),
+                labels: labels(),
+                shard: 1,
+            }),
+        ),
+        (
+            "Registered",
+            TableMessage::Registered(Registered {
+                node: NodeId(3),
+                epoch: 4,
+            }),
+        ),
     ]
 }
 
@@ -121,7 +164,10 @@ fn messages() -> Vec<(&'static str, TableMessage)> {
 fn messages_are_written_as_they_were() {
     let golden = golden();
     let messages = messages();
-    assert_eq!(golden.len(), messages.len() + records().len() + 1);
+    assert_eq!(
+        golden.len(),
+        messages.len() + records().len() + alone().len()
+    );
     for (name, message) in messages {
         let bytes = message.to_bytes();
         assert_eq!(bytes, golden[name], "the bytes of {name} have changed");
@@ -140,18 +186,79 @@ fn messages_are_written_as_they_were() {
 #[test]
 fn records_are_written_as_they_were() {
     let golden = golden();
-    for record in records().into_iter().chain([placed()]) {
+    for record in records().into_iter().chain(alone()) {
         let name = match &record {
             Record::Table(_) => "record Table",
             Record::Followed(_) => "record Followed",
             Record::Proposed(_) => "record Proposed",
             Record::Placed(_) => "record Placed",
+            Record::Node(_) => "record Node",
             _ => "record TopicDeleted",
         };
         let bytes = record.to_bytes();
         assert_eq!(bytes, golden[name], "the bytes of {name} have changed");
         assert_eq!(Record::from_bytes("golden", &bytes), Ok(record));
     }
+}
+
+/// Says whether a node and its registration are read again that have these.
+fn is_read(endpoints: Endpoints, labels: Labels) -> bool {
+    let record = NodeRecord {
+        endpoints,
+        labels,
+        ..node(NodeState::Serving)
+    };
+    let register = TableMessage::Register(Register {
+        directory: record.directory,
+        endpoints: record.endpoints.clone(),
+        labels: record.labels.clone(),
+        shard: 0,
+    });
+    let is_excess = record.excess().is_some();
+    let bytes = Record::Node(record.clone()).to_bytes();
+    let read = Record::from_bytes("node", &bytes);
+    let heard = TableMessage::read(&register.to_bytes());
+    assert_eq!(read.is_ok(), heard.is_ok());
+    // Who writes one finds the bound that its readers keep.
+    assert_eq!(read.is_err(), is_excess);
+    read.is_ok_and(|it| it == Record::Node(record))
+}
+
+#[test]
+fn a_node_says_no_more_of_itself_than_the_bounds_allow() {
+    let text = |bytes| "x".repeat(bytes);
+    let labels = |count: usize, key: usize, value: usize| {
+        let pairs = (0..count).map(|number| (format!("{number:0key$}"), text(value)));
+        Labels(pairs.collect())
+    };
+    let max = NODE_TEXT_BYTES_MAX;
+    let none = Endpoints::default;
+    assert!(is_read(none(), Labels::default()));
+    assert!(is_read(
+        Endpoints(vec![text(max); ENDPOINTS_MAX]),
+        labels(LABELS_MAX, max, max)
+    ));
+    assert!(!is_read(
+        Endpoints(vec![text(1); ENDPOINTS_MAX + 1]),
+        Labels::default()
+    ));
+    assert!(!is_read(Endpoints(vec![text(max + 1)]), Labels::default()));
+    assert!(!is_read(none(), labels(LABELS_MAX + 1, 1, 1)));
+    assert!(!is_read(none(), labels(1, max + 1, 1)));
+    assert!(!is_read(none(), labels(1, 1, max + 1)));
+}
+
+/// One table has one form as bytes, whichever node has written it.
+#[test]
+fn labels_have_one_order_and_no_key_twice() {
+    let bytes = |pairs: [(&str, &str); 2]| {
+        let pairs = pairs.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        pairs.to_vec().to_bytes()
+    };
+    let read = |pairs| Labels::from_bytes("labels", &bytes(pairs));
+    assert_eq!(read([("host", "h7"), ("rank", "3")]), Ok(labels()));
+    assert!(read([("rank", "3"), ("host", "h7")]).is_err());
+    assert!(read([("rank", "3"), ("rank", "3")]).is_err());
 }
 
 #[test]
@@ -198,15 +305,24 @@ fn every_message_and_field_is_on_the_page() {
         }
         seen += 1;
     }
-    assert_eq!(seen, 9, "the source was understood");
+    assert_eq!(seen, 11, "the source was understood");
     let rows = [
         "| 14 | table |",
         "| 15 | followed |",
         "| 16 | proposed |",
         "| 17 | placed |",
+        "| 18 | node |",
     ];
     for row in rows {
         assert!(LOG_PAGE.contains(row), "log.md has no {row}");
+    }
+    for (text, number) in [
+        ("at most 32 endpoints", ENDPOINTS_MAX),
+        ("32 labels", LABELS_MAX),
+        ("256 bytes each", NODE_TEXT_BYTES_MAX),
+    ] {
+        assert!(text.contains(&number.to_string()), "{text}");
+        assert!(LOG_PAGE.contains(text), "log.md does not say {text}");
     }
     for (text, bytes) in [("1 MiB", PIECE_BYTES_MAX), ("128 MiB", MESSAGE_BYTES_MAX)] {
         let number: usize = text.trim_end_matches(" MiB").parse().expect("a number");

@@ -61,7 +61,8 @@ impl Home {
             | Record::Table(_)
             | Record::Followed(_)
             | Record::Proposed(_)
-            | Record::Placed(_) => Self::Table,
+            | Record::Placed(_)
+            | Record::Node(_) => Self::Table,
             Record::Cursor(_)
             | Record::Gap(_)
             | Record::Settled(_)

@@ -178,7 +178,8 @@ impl Overlay {
             | Record::Table(_)
             | Record::Followed(_)
             | Record::Proposed(_)
-            | Record::Placed(_) => return None,
+            | Record::Placed(_)
+            | Record::Node(_) => return None,
         })
     }
 

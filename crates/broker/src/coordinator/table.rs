@@ -1,9 +1,11 @@
 //! The state that the records of the table's log and of the ledger add up to.
 
 mod lineage;
+mod nodes;
 mod sharing;
 
 use lineage::Lineage;
+pub use nodes::{NODE_IDS_MAX, NODES_MAX, TableNodes};
 pub use sharing::{QueueEntry, Returned, SharedEntry};
 
 use crate::ids::LEADER;
@@ -26,6 +28,8 @@ pub struct Table {
     deleted: VecDeque<TopicId>,
     /// Of a table that several nodes have.
     lineage: Lineage,
+    /// The nodes that have registered.
+    nodes: TableNodes,
 }
 
 /// Deleted topics that are remembered. What a removal of an older one should have left is kept.
@@ -109,6 +113,11 @@ impl Table {
         self.lineage.followed.map(|record| record.node)
     }
 
+    /// The nodes that it says there are. Those of a single server are in no table.
+    pub fn nodes(&self) -> &TableNodes {
+        &self.nodes
+    }
+
     /// The last proposal of a node that was carried out.
     pub fn proposed(&self, node: NodeId) -> u64 {
         self.lineage.proposed.get(&node).copied().unwrap_or(0)
@@ -183,6 +192,7 @@ impl Table {
                     entry.placed.insert(record.partition, record.node);
                 });
             }
+            Record::Node(record) => self.nodes.apply(record),
         }
     }
 
@@ -216,7 +226,8 @@ impl Table {
     /// earlier state of it.
     pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
         let deleted = self.deleted.iter().copied().map(Record::TopicDeleted);
-        let lineage = self.lineage.records().chain(deleted);
+        let lineage = self.lineage.records().chain(self.nodes.records());
+        let lineage = lineage.chain(deleted);
         lineage.chain(self.topics.values().flat_map(TopicEntry::records))
     }
 
@@ -229,12 +240,18 @@ impl Table {
     }
 
     /// Whether these records may be applied: two nodes decide on a name at once, and do not know of
-    /// each other. All else about a topic comes of one node.
+    /// each other. All else about a topic comes of one node. What is said of nodes has to go with what the table
+    /// says of them ([`TableNodes`]).
     ///
     /// # Errors
     /// What the node is refused with that has submitted them.
     pub fn admits(&self, records: &[Record]) -> Result<(), ErrorReply> {
+        let mut nodes = self.nodes.clone();
         for record in records {
+            if let Record::Node(new) = record {
+                nodes.admits(new)?;
+                nodes.apply(new.clone());
+            }
             if let Record::Topic(new) = record
                 && let Some(entry) = self.named(&new.namespace, &new.name)
                 && entry.record.topic != new.topic
@@ -510,7 +527,7 @@ impl TopicEntry {
 mod tests {
     use super::*;
     use crate::coordinator::controller::Home;
-    use wire::{MemberId, Sequence};
+    use wire::{DirectoryId, MemberId, Sequence};
 
     const QUEUE: ConsumerId = ConsumerId(7);
 
@@ -624,6 +641,18 @@ mod tests {
             name: name.into(),
             topic: TopicId(id),
             definition: "{}".into(),
+        })
+    }
+
+    fn node(node: u32, epoch: u64, state: NodeState) -> Record {
+        Record::Node(NodeRecord {
+            node: NodeId(node),
+            directory: DirectoryId(node.into()),
+            epoch,
+            shard: 0,
+            endpoints: Endpoints(vec![format!("tcp://h:{epoch}")]),
+            labels: Labels::default(),
+            state,
         })
     }
 
@@ -794,6 +823,8 @@ mod tests {
             of(settled(1, &[(0, 10)]), 3),
             deleted("p"),
             of(queue("p"), 4),
+            node(1, 1, NodeState::Serving),
+            node(2, 1, NodeState::Serving),
             queue("q"),
             member(5, true),
             member(6, true),
@@ -803,6 +834,9 @@ mod tests {
             rejected(13, 0),
             assignment(0, 5),
             assignment(1, 6),
+            node(2, 1, NodeState::Removed),
+            node(1, 2, NodeState::Serving),
+            node(1, 2, NodeState::Draining),
             member(5, false),
             assignment(0, 0),
             rejected(15, 1),

@@ -659,6 +659,8 @@ impl Controller for Following {
             | TableMessage::Follow(_)
             | TableMessage::Propose(_)
             | TableMessage::Took(_) => {}
+            // Who follows has registered before.
+            TableMessage::Register(_) | TableMessage::Registered(_) => {}
         }
     }
 

@@ -467,7 +467,10 @@ impl TableLeader {
             | TableMessage::Unled(_)
             | TableMessage::Piece(_)
             | TableMessage::Entries(_)
-            | TableMessage::Refused(_) => {}
+            | TableMessage::Refused(_)
+            | TableMessage::Registered(_) => {}
+            // A node that has an id says this on no link of its own.
+            TableMessage::Register(_) => {}
         }
     }
 
