@@ -151,6 +151,10 @@ pub enum Fault {
     ForeignLeader,
     /// Let two nodes make a topic of one name.
     NameTwice,
+    /// Give the id of a node that was removed to another one.
+    NodeIdAgain,
+    /// Say to a server which node it is before that is decided.
+    RegisteredEarly,
     /// Say to anybody on which node a topic is.
     TopicBetrayed,
     /// Serve topics of all nodes.

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use wire::NodeId;
 use wire::message::Hello;
-use wire::table::TableMessage;
+use wire::table::{Register, TableMessage};
 
 /// See [`Input::LinkQueued`].
 pub const LINK_QUEUED_BYTES_HIGH: u64 = 8 << 20;
@@ -118,6 +118,8 @@ pub enum PeerInput {
     Down(NodeId),
     /// A message came. Messages come in the order in which they were sent.
     Message(NodeId, TableMessage),
+    /// A server asks which node it is, on a link that has no node yet; answered by [`Output::Registered`].
+    Register(LinkId, Register),
 }
 
 /// Something has changed of whom a node believes, or of what they may do.
@@ -243,6 +245,9 @@ pub enum Output {
     },
     /// Send this to another node of the table, whose link stands, in this order.
     Peer { node: NodeId, message: TableMessage },
+    /// Send this on the link of a server that has asked which node it is, unless that link is gone: a
+    /// [`TableMessage::Registered`], or a [`TableMessage::Refused`].
+    Registered { link: LinkId, message: TableMessage },
     /// End a connection; answered by [`Input::LinkDown`].
     Close { link: LinkId, reason: String },
     /// Carry out a disk operation; answered by [`Input::DiskDone`]. What does

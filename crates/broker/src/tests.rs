@@ -39,6 +39,7 @@ mod quiet;
 mod quotas;
 mod readers;
 mod recovering;
+mod registering;
 mod sessions;
 mod starts_led;
 mod status;

@@ -558,6 +558,8 @@ impl<E: Environment> Executor<E> {
                 }
             }
             Output::Peer { node, message } => self.environment.send_to_node(node, message),
+            // Shards of one server are a fixed list: none registers.
+            Output::Registered { .. } => {}
             Output::Draining => self.draining = true,
             Output::Drained => self.drained = true,
             Output::Join {

@@ -5,7 +5,7 @@ use super::overlay::{CursorKey, Key, Overlay};
 use super::table::Table;
 use crate::ctx::Ctx;
 use crate::faults::Fault;
-use crate::ids::{PartitionKey, RequestId, SharedId};
+use crate::ids::{LinkId, PartitionKey, RequestId, SharedId};
 use crate::io::{Output, PeerInput};
 use crate::options::TableRole;
 use crate::timers::Timer;
@@ -14,7 +14,8 @@ use std::sync::Arc;
 use topic::Definition;
 use wire::message::Lease;
 use wire::record::{Position, ProducerRecord, Record};
-use wire::{Durability, MemberId, TopicId};
+use wire::table::{REGISTRATION, Refused, Registered, TableMessage};
+use wire::{Durability, ErrorReply, MemberId, TopicId};
 
 /// What to do when the controller has decided.
 pub(crate) enum Decided {
@@ -203,6 +204,9 @@ impl Commands {
         while let Some((node, message)) = self.controller.poll_message() {
             ctx.outputs.push_back(Output::Peer { node, message });
         }
+        while let Some((link, answer)) = self.controller.poll_registered() {
+            answer_registration(link, answer, ctx);
+        }
         while let Some(notice) = self.controller.poll_notice() {
             ctx.report(notice);
         }
@@ -217,6 +221,11 @@ impl Commands {
             PeerInput::Up(node) => self.controller.linked(node, true),
             PeerInput::Down(node) => self.controller.linked(node, false),
             PeerInput::Message(node, message) => self.controller.take_message(node, message),
+            PeerInput::Register(link, register) => {
+                if let Err(error) = self.controller.register(link, register) {
+                    answer_registration(link, Err(error), ctx);
+                }
+            }
         }
         ctx.dirty.controller = true;
     }
@@ -261,4 +270,14 @@ impl Commands {
             });
         }
     }
+}
+
+/// Says to a server that has asked which node it is.
+fn answer_registration(link: LinkId, answer: Result<Registered, ErrorReply>, ctx: &mut Ctx) {
+    let number = REGISTRATION;
+    let message = match answer {
+        Ok(registered) => TableMessage::Registered(registered),
+        Err(error) => TableMessage::Refused(Refused { number, error }),
+    };
+    ctx.outputs.push_back(Output::Registered { link, message });
 }

@@ -1,10 +1,12 @@
 //! Who decides on what is recorded: the table of topics, partitions, producers and consumers, and
 //! the ledger of cursors, gaps and settlements.
 
+mod claims;
 mod following;
 mod leader;
 mod leading;
 mod record_log;
+mod registering;
 mod single;
 mod snapshot;
 #[cfg(any(test, feature = "testing"))]
@@ -21,14 +23,14 @@ pub(crate) use single::Single;
 
 use crate::coordinator::table::Table;
 pub use crate::ids::LEADER;
-use crate::ids::{LEDGER_STORAGE, Now, StorageId, TABLE_STORAGE};
+use crate::ids::{LEDGER_STORAGE, LinkId, Now, StorageId, TABLE_STORAGE};
 use crate::options::NodeError;
 use crate::refusal::refuse;
 use log::{Disk, DiskError, Operation, OperationToken, Outcome};
 use std::fmt;
 use std::time::Duration;
 use wire::record::Record;
-use wire::table::TableMessage;
+use wire::table::{Register, Registered, TableMessage};
 use wire::{Durability, ErrorCode, ErrorReply, NodeId, Offset, TopicId};
 
 /// Which log a record is written to. Each orders its own commands; between the two there is no
@@ -252,6 +254,21 @@ pub trait Controller: Send {
 
     /// The next message for another node, to be sent on its link. Polled when [`Controller::advance`] was called.
     fn poll_message(&mut self) -> Option<(NodeId, TableMessage)> {
+        None
+    }
+
+    /// A server asks on this link which node it is. Answered by [`Controller::poll_registered`], when that is decided.
+    ///
+    /// # Errors
+    /// Where no nodes register: another one leads.
+    fn register(&mut self, link: LinkId, register: Register) -> Result<(), ErrorReply> {
+        let _ = (link, register);
+        let hint = String::new();
+        Err(undecided(&ControlError::NotLeader { hint }))
+    }
+
+    /// The next answer to a server that has registered, and its link. Polled as messages are.
+    fn poll_registered(&mut self) -> Option<(LinkId, Result<Registered, ErrorReply>)> {
         None
     }
 

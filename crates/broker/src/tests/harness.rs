@@ -182,6 +182,7 @@ impl Ground {
             audited: Vec::new(),
             drained: false,
             to_peers: Vec::new(),
+            to_registering: Vec::new(),
             is_quiet: false,
             leader_epoch: 0,
             token: None,
@@ -240,6 +241,8 @@ pub struct World {
     pub drained: bool,
     /// What was said to other nodes.
     pub to_peers: Vec<(NodeId, wire::table::TableMessage)>,
+    /// What was said to servers that have asked which node they are.
+    pub to_registering: Vec<(LinkId, wire::table::TableMessage)>,
     /// Whether answers to what is asked may wait for company.
     pub is_quiet: bool,
     /// What requests name; 0 is unknown.
@@ -333,6 +336,7 @@ impl World {
                     }
                 }
                 Output::Peer { node, message } => self.to_peers.push((node, message)),
+                Output::Registered { link, message } => self.to_registering.push((link, message)),
                 Output::Draining => {}
                 Output::Drained => self.drained = true,
             }

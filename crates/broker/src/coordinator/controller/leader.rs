@@ -1,16 +1,21 @@
 //! The end of a table's protocol that leads: whatever log the table's commands are in.
 
+use super::claims::Claims;
+use super::registering::Registering;
 use super::snapshot::Snapshot;
 use super::window::{Numbers, Window};
 use super::{CommandToken, ControlError, Home, LEADER, is_of_clients, undecided};
 use crate::coordinator::table::Table;
 use crate::faults::{Fault, Planted};
+use crate::ids::LinkId;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
-use wire::record::{ProposedRecord, Record, TopicRecord};
-use wire::table::{Entries, Entry, Follow, Leads, Propose, Refused, TableMessage, Unled};
+use wire::record::{ProposedRecord, Record};
+use wire::table::{
+    Entries, Entry, Follow, Leads, Propose, Refused, Register, Registered, TableMessage, Unled,
+};
 use wire::{Codec, ErrorCode, ErrorReply, NodeId, TableId};
 
 /// Nodes that may follow. Of each, one number is kept in the table. One more is not answered.
@@ -59,14 +64,14 @@ pub struct TableLeader {
     polled: NodeId,
     /// The id that the table is to get.
     id: Option<TableId>,
+    registering: Registering,
     planted: Planted,
 }
 
 /// A command that is not decided.
 struct UnderWay {
     origin: Origin,
-    /// Topics that it makes or alters: who wants their names has to wait.
-    topics: Vec<TopicRecord>,
+    claims: Claims,
 }
 
 /// Who has submitted a command.
@@ -77,6 +82,8 @@ enum Origin {
     Void(CommandToken, ControlError),
     /// The controller: the table's id.
     Id,
+    /// The controller: nodes that have registered.
+    Nodes,
     /// A follower. What it proposed when it had seen other than this number of refusals is void.
     Of {
         node: NodeId,
@@ -158,6 +165,7 @@ impl TableLeader {
             followers: BTreeMap::new(),
             polled: LEADER,
             id: None,
+            registering: Registering::new(planted),
             planted,
         }
     }
@@ -174,12 +182,13 @@ impl TableLeader {
     }
 
     /// Another leads, or may: nobody is led from here, and nothing is known of what is under way. Those who follow ask
-    /// again for what they do not know to be decided.
+    /// again for what they do not know to be decided, and servers that register ask again.
     pub fn resign(&mut self) {
         self.under_way.clear();
         self.followers.clear();
         self.snapshot = Weak::new();
         self.id = None;
+        self.registering = Registering::new(self.planted);
     }
 
     /// The table gets this id, unless it has one. Nobody is led before.
@@ -200,12 +209,8 @@ impl TableLeader {
     }
 
     fn submit_to_table(&mut self, log: &mut dyn TableLog, origin: Origin, records: Vec<Record>) {
-        let topics = records.iter().filter_map(|record| match record {
-            Record::Topic(topic) => Some(topic.clone()),
-            _ => None,
-        });
-        let topics = topics.collect();
-        self.under_way.push_back(UnderWay { origin, topics });
+        let claims = Claims::of(&records);
+        self.under_way.push_back(UnderWay { origin, claims });
         log.submit(records);
     }
 
@@ -230,8 +235,8 @@ impl TableLeader {
             None => return self.submit_to_table(log, Origin::Own(token), records),
             Some(error) => Origin::Void(token, error),
         };
-        let topics = Vec::new();
-        self.under_way.push_back(UnderWay { origin, topics });
+        let claims = Claims::default();
+        self.under_way.push_back(UnderWay { origin, claims });
     }
 
     /// Whether table and commands under way let records be applied.
@@ -240,23 +245,8 @@ impl TableLeader {
             return Ok(());
         }
         table.admits(records)?;
-        for record in records {
-            let Record::Topic(new) = record else { continue };
-            let mut made = self.under_way.iter().flat_map(|it| &it.topics);
-            let is_other = |made: &TopicRecord| {
-                made.topic != new.topic
-                    && (&made.namespace, &made.name) == (&new.namespace, &new.name)
-            };
-            if made.any(is_other) {
-                // Whether it will be there is known when it is asked again.
-                return Err(ErrorReply::retryable(
-                    ErrorCode::TopicExists,
-                    20,
-                    format!("topic {:?} is being made", new.name),
-                ));
-            }
-        }
-        Ok(())
+        let mut claims = self.under_way.iter().map(|it| &it.claims);
+        claims.try_for_each(|claims| claims.refuse(records))
     }
 
     fn propose(&mut self, log: &mut dyn TableLog, node: NodeId, propose: Propose) {
@@ -332,8 +322,8 @@ impl TableLeader {
             refusals: follower.refusals,
             refused,
         };
-        let topics = Vec::new();
-        self.under_way.push_back(UnderWay { origin, topics });
+        let claims = Claims::default();
+        self.under_way.push_back(UnderWay { origin, claims });
     }
 
     /// Refuses a proposal, and all that its follower builds on it.
@@ -390,7 +380,7 @@ impl TableLeader {
                 Origin::Own(_) | Origin::Void(..) => break,
                 // It is not in the log: nothing completes it.
                 Origin::VoidOf { .. } => Ok(()),
-                Origin::Id | Origin::Of { .. } => match log.poll_completion() {
+                Origin::Id | Origin::Nodes | Origin::Of { .. } => match log.poll_completion() {
                     Some(result) => result,
                     None => break,
                 },
@@ -407,12 +397,38 @@ impl TableLeader {
                     refusals,
                     refused,
                 }) => self.void_ended(node, refusals, refused),
+                Some(Origin::Nodes) => self.registering.decided(&result),
                 // It is tried again when somebody follows.
                 Some(Origin::Id) if result.is_ok() => self.id = None,
                 _ => {}
             }
         }
+        if any {
+            self.submit_nodes(log);
+        }
         any
+    }
+
+    /// A server asks on this link which node it is. Answered by [`TableLeader::poll_registered`], when that is decided.
+    pub fn register(&mut self, log: &mut dyn TableLog, link: LinkId, register: Register) {
+        self.registering.register(link, register);
+        self.submit_nodes(log);
+    }
+
+    /// The next answer to a server that has registered, and its link. Polled when [`TableLeader::advance`] was called.
+    pub fn poll_registered(&mut self) -> Option<(LinkId, Result<Registered, ErrorReply>)> {
+        self.registering.poll_answer()
+    }
+
+    /// Submits what is to be said of nodes that have registered, if nothing about nodes is under way.
+    fn submit_nodes(&mut self, log: &mut dyn TableLog) {
+        let mut claims = self.under_way.iter().map(|it| &it.claims);
+        if !self.registering.is_waiting() || claims.any(Claims::have_node) {
+            return;
+        }
+        if let Some(records) = self.registering.next_command(log.table()) {
+            self.submit_to_table(log, Origin::Nodes, records);
+        }
     }
 
     /// What became of the next command of this node.

@@ -5,11 +5,11 @@ use super::{
 };
 use crate::coordinator::table::Table;
 use crate::faults::Planted;
-use crate::ids::{Now, StorageId};
+use crate::ids::{LinkId, Now, StorageId};
 use log::{DiskError, Operation, OperationToken, Outcome};
 use wire::record::Record;
-use wire::table::{Entry, TableMessage};
-use wire::{Durability, NodeId, Offset, TableId};
+use wire::table::{Entry, Register, Registered, TableMessage};
+use wire::{Durability, ErrorReply, NodeId, Offset, TableId};
 
 /// [`Single`], and those who follow.
 pub(crate) struct Leading {
@@ -131,6 +131,15 @@ impl Controller for Leading {
 
     fn take_message(&mut self, from: NodeId, message: TableMessage) {
         self.leader.take_message(&mut self.single, from, message);
+    }
+
+    fn register(&mut self, link: LinkId, register: Register) -> Result<(), ErrorReply> {
+        self.leader.register(&mut self.single, link, register);
+        Ok(())
+    }
+
+    fn poll_registered(&mut self) -> Option<(LinkId, Result<Registered, ErrorReply>)> {
+        self.leader.poll_registered()
     }
 
     fn poll_message(&mut self) -> Option<(NodeId, TableMessage)> {
