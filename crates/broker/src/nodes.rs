@@ -1,16 +1,26 @@
 //! The nodes of a table: how many there are, where clients find each, and which of them a new topic is on.
 
+use crate::coordinator::table::TableNodes;
 use crate::ids::LEADER;
 use serde_json::{Value, json};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use topic::key_hash;
+use wire::record::{NodeRecord, NodeState};
 use wire::{DirectoryId, NodeId};
 
-/// The nodes of one table, by their ids. Each says where it is once it listens; what was said stays.
+/// The nodes of one table, by their ids.
 #[derive(Debug)]
-pub struct Nodes(Vec<OnceLock<Listening>>);
+pub struct Nodes(Known);
 
-/// Where a node is.
+#[derive(Debug)]
+enum Known {
+    /// The shards of one server, in one process: node K is shard K. Each says where it is once it listens; what was said stays.
+    Shards(Vec<OnceLock<Listening>>),
+    /// What the table of a node has said last ([`Nodes::follow`]).
+    Table(TableNodes),
+}
+
+/// Where a shard is.
 #[derive(Debug)]
 struct Listening {
     directory: DirectoryId,
@@ -27,18 +37,52 @@ impl Default for Nodes {
 impl Nodes {
     /// So many, and nothing is known of where they are.
     pub fn new(count: usize) -> Self {
-        Self((0..count.max(1)).map(|_| OnceLock::new()).collect())
+        let shards = (0..count.max(1)).map(|_| OnceLock::new());
+        Self(Known::Shards(shards.collect()))
     }
 
-    /// How many there are.
+    /// Those that the table of a node says: none, until it has one. The node that leads such a table has no topics.
+    pub fn of_table() -> Self {
+        Self(Known::Table(TableNodes::default()))
+    }
+
+    /// Has a node go by what its table says now, if it goes by that. The node's own thread calls this when its table has changed:
+    /// others that hold the former value keep it.
+    pub(crate) fn follow(own: &mut Arc<Self>, table: &TableNodes) {
+        if let Known::Table(known) = &own.0
+            && !known.is_same(table)
+        {
+            *own = Arc::new(Self(Known::Table(table.clone())));
+        }
+    }
+
+    /// How many there are. Those that are removed do not count.
     pub fn count(&self) -> usize {
-        self.0.len()
+        match &self.0 {
+            Known::Shards(shards) => shards.len(),
+            Known::Table(nodes) => nodes.present().count(),
+        }
     }
 
-    /// A node listens at these addresses; one of every interface is at the host that its client has reached. What it has said
-    /// before stays; a node of another table is none.
+    /// Whether they are those that the table says.
+    pub(crate) fn are_of_table(&self) -> bool {
+        matches!(self.0, Known::Table(_))
+    }
+
+    /// Whether new topics are made on this node.
+    pub(crate) fn takes_topics(&self, node: NodeId) -> bool {
+        match &self.0 {
+            Known::Shards(_) => true,
+            Known::Table(nodes) => nodes.get(node).is_some_and(is_serving),
+        }
+    }
+
+    /// A shard listens at these addresses; one of every interface is at the host that its client has reached. What it has said
+    /// before stays; a node of another table is none. Of nodes of a table the table says where they are.
     pub fn listens(&self, node: NodeId, directory: DirectoryId, endpoints: Vec<String>) {
-        if let Some(place) = self.0.get(node.0 as usize) {
+        if let Known::Shards(shards) = &self.0
+            && let Some(place) = shards.get(node.0 as usize)
+        {
             let _ = place.set(Listening {
                 directory,
                 endpoints,
@@ -48,66 +92,113 @@ impl Nodes {
 
     /// The nodes but for this one, as the status has it: where each is, once it listens.
     pub(crate) fn status_of_others(&self, own: NodeId) -> Value {
-        let nodes = (0..self.count() as u32).map(NodeId);
-        let others = nodes.filter(|node| *node != own).map(|node| {
-            let place = self.listening(node);
-            json!({
-                "node": node.0,
-                "directory": place.map(|place| place.directory.to_string()),
-                "endpoints": place.map(|place| &place.endpoints),
-            })
-        });
-        others.collect()
+        match &self.0 {
+            Known::Shards(shards) => {
+                let others = (0..).map(NodeId).zip(shards);
+                let others = others.filter(|(node, _)| *node != own);
+                let others = others.map(|(node, place)| {
+                    let place = place.get();
+                    json!({
+                        "node": node.0,
+                        "directory": place.map(|place| place.directory.to_string()),
+                        "endpoints": place.map(|place| &place.endpoints),
+                    })
+                });
+                others.collect()
+            }
+            Known::Table(nodes) => {
+                let others = nodes.present().filter(|it| it.node != own);
+                let others = others.map(|it| {
+                    json!({
+                        "node": it.node.0,
+                        "directory": it.directory.to_string(),
+                        "endpoints": it.endpoints.0,
+                        "state": it.state.name(),
+                        "epoch": it.epoch,
+                        "shard": it.shard,
+                        "labels": it.labels.0,
+                    })
+                });
+                others.collect()
+            }
+        }
     }
 
     /// What a client hears of where a node is, whose own address is `peer`: `ADDRESS#DIRECTORY`, for the transport that
     /// it came by. Without the directory, `#NODE`, as long as that node has not said where it is.
     pub fn hint(&self, node: NodeId, peer: &str) -> String {
-        let Some(place) = self.listening(node) else {
+        let Some((directory, endpoints)) = self.place(node) else {
             return format!("#{node}");
         };
         let own = scheme(peer);
         let of_scheme = |wanted: &str| {
-            let mut endpoints = place.endpoints.iter();
+            let mut endpoints = endpoints.iter();
             endpoints.find(|one| scheme(one) == wanted).cloned()
         };
         let address = of_scheme(own).or_else(|| match own {
             "shm" => of_scheme("unix"),
             _ => None,
         });
-        format!("{}#{}", address.unwrap_or_default(), place.directory)
+        format!("{}#{directory}", address.unwrap_or_default())
     }
 
     /// The node that a new topic of this name is on, which all nodes agree on: the one whose number gives the greatest hash
     /// with it (rendezvous hashing, Thaler and Ravishankar 1998), so that one node more takes its share from each of the others and moves
-    /// nothing between those.
+    /// nothing between those. Of nodes of a table those alone that serve; that of none is node 0, which has no topics of such a table.
     pub fn home_of(&self, namespace: &str, name: &str) -> NodeId {
-        let weight = |node: &u32| {
-            let mut key = node.to_le_bytes().to_vec();
+        let weight = |node: &NodeId| {
+            let mut key = node.0.to_le_bytes().to_vec();
             key.extend_from_slice(namespace.as_bytes());
             // No name has it.
             key.push(0);
             key.extend_from_slice(name.as_bytes());
             key_hash(&key)
         };
-        (0..self.count() as u32)
-            .max_by_key(weight)
-            .map_or(LEADER, NodeId)
+        let home = match &self.0 {
+            Known::Shards(shards) => (0..shards.len() as u32).map(NodeId).max_by_key(weight),
+            Known::Table(nodes) => {
+                let serving = nodes.present().filter(|it| is_serving(it));
+                serving.map(|it| it.node).max_by_key(weight)
+            }
+        };
+        home.unwrap_or(LEADER)
     }
 
     /// The node that has this data directory.
     pub(crate) fn node_of(&self, directory: DirectoryId) -> Option<NodeId> {
-        let nodes = (0..self.count() as u32).map(NodeId);
-        let mut found = nodes.filter(|node| {
-            let place = self.listening(*node);
-            place.is_some_and(|place| place.directory == directory)
-        });
-        found.next()
+        match &self.0 {
+            Known::Shards(shards) => {
+                let has = |place: &OnceLock<Listening>| {
+                    place.get().is_some_and(|it| it.directory == directory)
+                };
+                let mut shards = (0..).map(NodeId).zip(shards);
+                shards.find(|(_, place)| has(place)).map(|(node, _)| node)
+            }
+            Known::Table(nodes) => {
+                let mut nodes = nodes.present();
+                nodes.find(|it| it.directory == directory).map(|it| it.node)
+            }
+        }
     }
 
-    fn listening(&self, node: NodeId) -> Option<&Listening> {
-        self.0.get(node.0 as usize)?.get()
+    /// Where a node is, as far as it has said so.
+    fn place(&self, node: NodeId) -> Option<(DirectoryId, &[String])> {
+        match &self.0 {
+            Known::Shards(shards) => {
+                let place = shards.get(node.0 as usize)?.get()?;
+                Some((place.directory, &place.endpoints))
+            }
+            Known::Table(nodes) => {
+                let record = nodes.get(node)?;
+                let is_there = record.state != NodeState::Removed;
+                is_there.then_some((record.directory, record.endpoints.0.as_slice()))
+            }
+        }
     }
+}
+
+fn is_serving(record: &NodeRecord) -> bool {
+    record.state == NodeState::Serving
 }
 
 fn scheme(address: &str) -> &str {
@@ -117,6 +208,7 @@ fn scheme(address: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::record::{Endpoints, Labels};
 
     fn nodes(count: usize) -> Nodes {
         Nodes::new(count)
@@ -176,5 +268,85 @@ mod tests {
             assert_eq!(nodes.hint(other, peer), format!("{address}#{directory}"));
         }
         assert_eq!(nodes.hint(NodeId(2), "tcp://h:1"), "#2");
+    }
+
+    /// A table's nodes: of each its id, how often it has registered, and its state.
+    fn table(nodes: &[(u32, u64, NodeState)]) -> TableNodes {
+        let mut table = TableNodes::default();
+        for (node, epoch, state) in nodes.iter().copied() {
+            table.apply(NodeRecord {
+                node: NodeId(node),
+                directory: DirectoryId(0xd0 + u128::from(node)),
+                epoch,
+                shard: 0,
+                endpoints: Endpoints(vec![format!("tcp://h{node}:{epoch}")]),
+                labels: Labels::default(),
+                state,
+            });
+        }
+        table
+    }
+
+    #[test]
+    fn new_topics_are_spread_over_those_that_serve_as_the_table_says_last() {
+        use NodeState::{Draining, Removed, Serving};
+        let mut known = Arc::new(Nodes::of_table());
+        let held = known.clone();
+        assert_eq!((known.count(), known.home_of("", "t")), (0, LEADER));
+        assert!(!known.takes_topics(LEADER));
+        let all = [(1, 1, Serving), (2, 1, Serving), (4, 1, Serving)];
+        Nodes::follow(&mut known, &table(&all));
+        // Another thread's is as it was.
+        assert_eq!(held.count(), 0);
+        let before = homes(&known);
+        for node in [1, 2, 4] {
+            let share = before.iter().filter(|home| **home == node).count();
+            assert!((800..1200).contains(&share), "{share} of 3000 on {node}");
+        }
+        let changed = [(1, 1, Serving), (2, 1, Draining), (4, 1, Removed)];
+        Nodes::follow(&mut known, &table(&changed));
+        assert_eq!(known.count(), 2);
+        assert!(homes(&known).iter().all(|home| *home == 1));
+        let takes = [1, 2, 3, 4].map(|node| known.takes_topics(NodeId(node)));
+        assert_eq!(takes, [true, false, false, false]);
+        // Those of a node that is gone alone are elsewhere.
+        Nodes::follow(&mut known, &table(&[(1, 1, Serving), (4, 1, Serving)]));
+        let moved = homes(&known).into_iter().zip(before);
+        assert!(
+            moved
+                .filter(|(now, was)| now != was)
+                .all(|(_, was)| was == 2)
+        );
+    }
+
+    #[test]
+    fn where_a_node_is_its_record_says_until_it_is_removed() {
+        use NodeState::{Draining, Removed, Serving};
+        let mut known = Arc::new(Nodes::of_table());
+        known.listens(NodeId(1), DirectoryId(7), Vec::new());
+        let nodes = [(1, 1, Serving), (2, 5, Draining), (3, 1, Removed)];
+        Nodes::follow(&mut known, &table(&nodes));
+        let hint = |node: u32, address: &str| {
+            let directory = DirectoryId(0xd0 + u128::from(node));
+            assert_eq!(
+                known.hint(NodeId(node), "tcp://c:1"),
+                format!("{address}#{directory}")
+            );
+            assert_eq!(known.node_of(directory), Some(NodeId(node)));
+        };
+        hint(1, "tcp://h1:1");
+        hint(2, "tcp://h2:5");
+        // One that is removed, or that nobody knows yet.
+        for node in [3, 4] {
+            assert_eq!(known.hint(NodeId(node), "tcp://c:1"), format!("#{node}"));
+            assert_eq!(known.node_of(DirectoryId(0xd0 + u128::from(node))), None);
+        }
+        let status = known.status_of_others(NodeId(1));
+        let others = status.as_array().unwrap();
+        assert_eq!(others.len(), 1);
+        assert_eq!(
+            (&others[0]["node"], &others[0]["state"]),
+            (&json!(2), &json!("draining"))
+        );
     }
 }

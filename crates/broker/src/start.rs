@@ -22,6 +22,7 @@ use crate::ctx::Ctx;
 use crate::effects::NewPartition;
 use crate::faults::Fault;
 use crate::ids::{Now, PartitionKey, StorageId};
+use crate::nodes::Nodes;
 use crate::options::{NodeError, NodeOptions, StartReport, TableRole};
 use crate::partition::{Partition, Partitions};
 use crate::session::Used;
@@ -33,7 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use survey::{Loss, Survey};
 use topic::Definition;
-use wire::record::{Gap, GapReason, GapRecord, PartitionRecord, Record};
+use wire::record::{Gap, GapReason, GapRecord, NodeState, PartitionRecord, Record};
 use wire::table::TableMessage;
 use wire::{Durability, Incarnation, NodeId, Offset, TableId};
 
@@ -127,6 +128,8 @@ pub(crate) fn open(
         // Now the table has all topics that the ledger speaks of.
         controller.replay_ledger(disk)?;
     }
+    Nodes::follow(&mut ctx.options.nodes, controller.table().nodes());
+    check_registered(&ctx.options, has_leader, controller.table())?;
     let mut opening = Opening {
         ctx,
         coordinator: Coordinator::new(Commands::new(controller)),
@@ -456,8 +459,10 @@ fn check_role(options: &NodeOptions, table: &Table, has_leader: bool) -> Result<
 
 /// A topic that is on none of the nodes that there are.
 fn has_beyond<'a>(options: &NodeOptions, table: &'a Table) -> Option<(&'a str, NodeId)> {
-    // Without them it is not known how many there are.
-    if options.nodes.count() == 1 && options.role != TableRole::Alone {
+    // Without them it is not known how many there are. A table of several servers says so itself.
+    if options.nodes.are_of_table()
+        || options.nodes.count() == 1 && options.role != TableRole::Alone
+    {
         return None;
     }
     let is_beyond = |home: NodeId| home.0 as usize >= options.nodes.count();
@@ -466,6 +471,33 @@ fn has_beyond<'a>(options: &NodeOptions, table: &'a Table) -> Option<(&'a str, N
         let home = entry.home();
         is_beyond(home).then_some((entry.record.name.as_str(), home))
     })
+}
+
+/// Refuses a node that its table does not know as this data directory: its server has not registered, or it was
+/// removed. A copy that was never filled says nothing.
+fn check_registered(
+    options: &NodeOptions,
+    has_leader: bool,
+    table: &Table,
+) -> Result<(), NodeError> {
+    let TableRole::Follows(node) = options.role else {
+        return Ok(());
+    };
+    if !options.nodes.are_of_table() || table.followed() == 0 && !has_leader {
+        return Ok(());
+    }
+    let own = options.directory_id;
+    Err(NodeError::Invalid(match table.nodes().get(node) {
+        None => format!("the table has no node {node}: this node has not registered"),
+        Some(it) if it.state == NodeState::Removed => {
+            format!("node {node} was removed from the table: begin with an empty data directory")
+        }
+        Some(it) if it.directory != own => format!(
+            "node {node} of the table is data directory {}, and this one is {own}",
+            it.directory
+        ),
+        Some(_) => return Ok(()),
+    }))
 }
 
 /// Refuses a data directory that is new, and whose node has topics.

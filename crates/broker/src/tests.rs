@@ -39,6 +39,7 @@ mod quiet;
 mod quotas;
 mod readers;
 mod recovering;
+mod registered;
 mod registering;
 mod sessions;
 mod starts_led;

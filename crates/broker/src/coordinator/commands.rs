@@ -7,6 +7,7 @@ use crate::ctx::Ctx;
 use crate::faults::Fault;
 use crate::ids::{LinkId, PartitionKey, RequestId, SharedId};
 use crate::io::{Output, PeerInput};
+use crate::nodes::Nodes;
 use crate::options::TableRole;
 use crate::timers::Timer;
 use std::collections::BTreeMap;
@@ -176,6 +177,7 @@ impl Commands {
     /// Lets take effect what was submitted or stored.
     pub fn advance(&mut self, ctx: &mut Ctx) {
         self.controller.advance();
+        Nodes::follow(&mut ctx.options.nodes, self.controller.table().nodes());
         while let Some((storage, token, operation)) = self.controller.poll_operation() {
             ctx.outputs.push_back(Output::Disk {
                 storage,

@@ -86,12 +86,8 @@ impl TopicChanges {
             if !identity.is_some_and(|it| it.may_know(&found.name, lent.ctx.now)) {
                 return Err(unknown_topic(beside));
             }
-        } else if lent.ctx.options.nodes.count() > 1 && !lent.sessions.is_foreign(caller.link) {
-            let home = lent.ctx.options.nodes.home_of(&namespace, &create.name);
-            if home != lent.ctx.node() {
-                let what = format!("topic {:?} is to be made by node {home}", create.name);
-                return Err(at_node(home, what, caller, lent.sessions, lent.ctx));
-            }
+        } else {
+            refuse_elsewhere(caller, &namespace, &create.name, lent)?;
         }
         let limit = lent.ctx.options.limits.topics_max;
         if table.topic_count() + ahead.made_count() >= limit {
@@ -371,6 +367,33 @@ fn placed_here<'a>(
         })
     };
     indices.into_iter().map(placed).collect()
+}
+
+/// Refuses to make a topic that another node is to make.
+fn refuse_elsewhere(
+    caller: RequestId,
+    namespace: &str,
+    name: &str,
+    lent: &Lent<'_>,
+) -> Result<(), Refused> {
+    let (nodes, node) = (&lent.ctx.options.nodes, lent.ctx.node());
+    // A client of another protocol knows no other nodes.
+    let is_foreign = lent.sessions.is_foreign(caller.link);
+    let is_alone = nodes.count() == 1 && !nodes.are_of_table();
+    if is_alone || is_foreign && nodes.takes_topics(node) {
+        return Ok(());
+    }
+    let home = nodes.home_of(namespace, name);
+    if !nodes.takes_topics(home) {
+        let message =
+            "no node of the table takes new topics: none has registered, or all are draining";
+        return Err(ErrorReply::retryable(ErrorCode::NotLeader, 1000, message));
+    }
+    if home != node {
+        let what = format!("topic {name:?} is to be made by node {home}");
+        return Err(at_node(home, what, caller, lent.sessions, lent.ctx));
+    }
+    Ok(())
 }
 
 /// Refuses to change a topic that is being changed.

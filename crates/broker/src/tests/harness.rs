@@ -41,6 +41,7 @@ pub struct Ground {
     pub fault: Option<Fault>,
     pub role: crate::TableRole,
     pub nodes: Arc<crate::Nodes>,
+    pub directory_id: DirectoryId,
     pub run: u128,
 }
 
@@ -92,6 +93,7 @@ impl Ground {
             fault: None,
             role: crate::TableRole::Alone,
             nodes: Arc::default(),
+            directory_id: DIRECTORY,
             run: 1,
         }
     }
@@ -138,7 +140,7 @@ impl Ground {
             role: self.role,
             nodes: self.nodes.clone(),
             limits: self.limits.clone(),
-            directory_id: DIRECTORY,
+            directory_id: self.directory_id,
             instance: ServerInstance(self.run),
             token: TOKEN,
             trust: Arc::new(trust()),
