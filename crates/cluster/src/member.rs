@@ -10,13 +10,14 @@ use crate::faults::{Fault, planted};
 use crate::quorum::{Change, Refused, RequestId, VoterId, sender};
 use crate::table::{self, TableVoter};
 use ::log::{DiskError, Operation, Outcome};
+use broker::node::LinkId;
 use bytes::Bytes;
 use frame::{Attachment, Frame};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::time::Duration;
-use wire::table::TableMessage;
-use wire::{DirectoryId, NodeId};
+use wire::table::{Register, Registered, TableMessage};
+use wire::{DirectoryId, ErrorCode, ErrorReply, NodeId};
 
 /// After so long a node asks again for somebody to follow.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -36,6 +37,8 @@ pub enum Input {
     NodeUp(NodeId),
     /// It has ended.
     NodeDown(NodeId),
+    /// A shard of this server asks which node it is. Asked until it is answered by [`Output::Registered`].
+    Register(Register),
     /// What it has for the node that leads the table.
     Node(NodeId, TableMessage),
     /// An operation of [`Output::Disk`] was carried out.
@@ -71,6 +74,8 @@ pub enum Output {
     NodeCut(NodeId),
     /// A message for a node of this server, of the one that leads.
     Node(NodeId, TableMessage),
+    /// Which node the shard with this data directory is: it is decided. Or why it is none.
+    Registered(DirectoryId, Result<Registered, ErrorReply>),
     /// An operation on the disk of the voter. One at a time is out; answered by [`Input::DiskDone`].
     Disk {
         /// To be given back.
@@ -108,6 +113,26 @@ enum Way {
     Led { server: DirectoryId, number: u64 },
 }
 
+impl Way {
+    /// When something is to be done about it.
+    fn due(&self) -> Option<Duration> {
+        match self {
+            Self::Seeking { at } => Some(*at),
+            Self::Asked { until, .. } => Some(*until),
+            Self::Led { .. } => None,
+        }
+    }
+}
+
+/// What a shard is answered by a server that does not lead: it asks another one.
+fn not_led() -> ErrorReply {
+    ErrorReply::retryable(
+        ErrorCode::NotLeader,
+        0,
+        "this server does not lead the table",
+    )
+}
+
 /// See the module. Plain state: what happens is given to [`Member::handle`], whereupon [`Member::poll_output`] is asked
 /// until it gives nothing more.
 pub struct Member {
@@ -118,6 +143,11 @@ pub struct Member {
     /// Servers whose links stand.
     up: BTreeSet<DirectoryId>,
     nodes: BTreeMap<NodeId, Way>,
+    /// Shards of this server that ask which node they are, by their data directories; none is ever `Led`.
+    registering: BTreeMap<DirectoryId, (Register, Way)>,
+    /// Shards that ask this server's voter, each with its server and the number that it asked with.
+    askers: BTreeMap<LinkId, (DirectoryId, u64)>,
+    last_asker: u64,
     /// Nodes that follow this server's voter, each with its server and the number that it asked with last.
     followers: BTreeMap<NodeId, (DirectoryId, u64)>,
     /// The server that was last said to lead.
@@ -158,6 +188,9 @@ impl Member {
             voters: Vec::new(),
             up: BTreeSet::new(),
             nodes: BTreeMap::new(),
+            registering: BTreeMap::new(),
+            askers: BTreeMap::new(),
+            last_asker: 0,
             followers: BTreeMap::new(),
             hint: None,
             heard: BTreeMap::new(),
@@ -177,11 +210,8 @@ impl Member {
 
     /// When [`Input::Timer`] is due.
     pub fn next_timer(&self) -> Option<Duration> {
-        let ways = self.nodes.values().filter_map(|way| match way {
-            Way::Seeking { at } => Some(*at),
-            Way::Asked { until, .. } => Some(*until),
-            Way::Led { .. } => None,
-        });
+        let registering = self.registering.values().map(|(_, way)| way);
+        let ways = self.nodes.values().chain(registering).filter_map(Way::due);
         let voter = self.voter.as_ref().and_then(TableVoter::next_timer);
         ways.chain(voter).min()
     }
@@ -217,6 +247,11 @@ impl Member {
                 self.leave(node);
                 self.nodes.remove(&node);
             }
+            Input::Register(register) => {
+                let seeking = Way::Seeking { at: self.now };
+                self.registering
+                    .insert(register.directory, (register, seeking));
+            }
             Input::Node(node, message) => self.said(node, message),
             Input::DiskDone { token, result } => {
                 self.tell(table::Input::DiskDone { token, result })
@@ -251,31 +286,90 @@ impl Member {
         while let Some(output) = self.voter.as_mut().and_then(TableVoter::poll_output) {
             self.take(output);
         }
-        let late: Vec<NodeId> = self
-            .nodes
-            .iter()
-            .filter(|(_, way)| match way {
-                Way::Seeking { at } => self.now >= *at,
-                Way::Asked { until, .. } => self.now >= *until,
-                Way::Led { .. } => false,
-            })
-            .map(|(node, _)| *node)
-            .collect();
+        let is_late = |way: &Way| way.due().is_some_and(|due| self.now >= due);
+        let late = self.nodes.iter().filter(|(_, way)| is_late(way));
+        let late: Vec<NodeId> = late.map(|(node, _)| *node).collect();
+        let asking = self.registering.iter().filter(|(_, (_, way))| is_late(way));
+        let asking: Vec<DirectoryId> = asking.map(|(directory, _)| *directory).collect();
         for node in late {
-            if let Some(Way::Asked { server, .. }) = self.nodes.get(&node)
-                && self.hint == Some(*server)
-            {
-                // It does not answer: another one may know better.
-                self.hint = None;
-            }
+            let way = self.nodes.get(&node).copied();
+            self.doubt(way);
             self.seek(node);
+        }
+        for directory in asking {
+            let way = self.registering.get(&directory).map(|(_, way)| *way);
+            self.doubt(way);
+            self.ask(directory);
         }
         while let Some(output) = self.voter.as_mut().and_then(TableVoter::poll_output) {
             self.take(output);
         }
     }
 
+    /// Nobody has answered in time, if it is that: another server may know better.
+    fn doubt(&mut self, way: Option<Way>) {
+        if let Some(Way::Asked { server, .. }) = way
+            && self.hint == Some(server)
+        {
+            self.hint = None;
+        }
+    }
+
     // ---- the end of the nodes of this server
+
+    /// A shard asks which node it is.
+    fn ask(&mut self, directory: DirectoryId) {
+        let server = self.choose();
+        self.last_number += 1;
+        let number = self.last_number;
+        let Some((register, way)) = self.registering.get_mut(&directory) else {
+            return;
+        };
+        let Some(server) = server else {
+            let at = self.now + ASK_AGAIN_AFTER;
+            *way = Way::Seeking { at };
+            return;
+        };
+        let until = self.now + ANSWER_WITHIN;
+        *way = Way::Asked {
+            server,
+            number,
+            until,
+        };
+        let register = register.clone();
+        match server == self.own {
+            true => self.asked(server, number, register),
+            false => self.send(server, &Frame::Register { number, register }),
+        }
+    }
+
+    /// A shard has its answer.
+    fn registered(
+        &mut self,
+        from: DirectoryId,
+        number: u64,
+        result: Result<Registered, ErrorReply>,
+    ) {
+        let is_of_it = |way: &Way| matches!(way, Way::Asked { server, number: own, .. } if (*server, *own) == (from, number));
+        let mut asked = self.registering.iter_mut();
+        let Some((directory, (_, way))) = asked.find(|(_, (_, way))| is_of_it(way)) else {
+            // One of before, or of a shard that has its answer.
+            return;
+        };
+        if let Err(error) = &result
+            && error.retryable
+        {
+            let after = Duration::from_millis(error.retry_after_ms.into()).max(ASK_AGAIN_AFTER);
+            *way = Way::Seeking {
+                at: self.now + after,
+            };
+            return;
+        }
+        let directory = *directory;
+        self.registering.remove(&directory);
+        self.outputs
+            .push_back(Output::Registered(directory, result));
+    }
 
     /// A node asks for somebody to follow.
     fn seek(&mut self, node: NodeId) {
@@ -404,6 +498,26 @@ impl Member {
         true
     }
 
+    /// A shard asks this server's voter which node it is.
+    fn asked(&mut self, server: DirectoryId, number: u64, register: Register) {
+        self.last_asker += 1;
+        let asker = LinkId(self.last_asker);
+        self.askers.insert(asker, (server, number));
+        if self.voter.is_some() {
+            self.tell(table::Input::Register(asker, register));
+        } else {
+            self.answer(asker, Err(not_led()));
+        }
+    }
+
+    fn answer(&mut self, asker: LinkId, result: Result<Registered, ErrorReply>) {
+        match self.askers.remove(&asker) {
+            Some((server, number)) if server == self.own => self.registered(server, number, result),
+            Some((server, number)) => self.send(server, &Frame::Registered { number, result }),
+            None => {}
+        }
+    }
+
     fn detach(&mut self, node: NodeId) {
         self.followers.remove(&node);
         self.tell(table::Input::Linked(node));
@@ -411,6 +525,10 @@ impl Member {
 
     /// This server's voter does not lead any more: the links of all that follow it are over.
     fn resign(&mut self) {
+        let askers: Vec<LinkId> = self.askers.keys().copied().collect();
+        for asker in askers {
+            self.answer(asker, Err(not_led()));
+        }
         let leader = self.leader().unwrap_or(DirectoryId(0));
         for (node, (server, number)) in std::mem::take(&mut self.followers) {
             if server == self.own {
@@ -439,6 +557,13 @@ impl Member {
         for node in nodes {
             self.cut(node);
         }
+        let now = self.now;
+        for (_, way) in self.registering.values_mut().filter(|(_, way)| by_it(way)) {
+            *way = Way::Seeking {
+                at: now + ASK_AGAIN_AFTER,
+            };
+        }
+        self.askers.retain(|_, (of, _)| *of != server);
         let followers = self.followers.iter();
         let followers: Vec<NodeId> = followers
             .filter(|(_, (of, _))| *of == server)
@@ -488,6 +613,8 @@ impl Member {
                     }
                 }
             }
+            Frame::Register { number, register } => self.asked(server, number, register),
+            Frame::Registered { number, result } => self.registered(server, number, result),
             Frame::NotLed { attachment, leader } => self.not_led(server, attachment, leader),
             Frame::Table {
                 attachment,
@@ -567,6 +694,7 @@ impl Member {
             table::Output::Disk { token, operation } => {
                 self.outputs.push_back(Output::Disk { token, operation })
             }
+            table::Output::Registered(asker, result) => self.answer(asker, result),
             table::Output::Leading(false) => self.resign(),
             // Nodes ask before long.
             table::Output::Leading(true) | table::Output::Leader(_) => {}

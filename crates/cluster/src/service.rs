@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
-use wire::table::TableMessage;
-use wire::{DirectoryId, NodeId};
+use wire::table::{Register, Registered, TableMessage};
+use wire::{DirectoryId, ErrorReply, NodeId};
 
 /// The nodes of this server, as the service's thread reaches them. None of the calls may wait.
 pub trait LocalNodes: Send {
@@ -35,6 +35,9 @@ pub trait LocalNodes: Send {
 
     /// A message came by it, in order.
     fn message(&mut self, node: NodeId, message: TableMessage);
+
+    /// Which node the shard with this data directory is, or why it is none.
+    fn registered(&mut self, directory: DirectoryId, result: Result<Registered, ErrorReply>);
 
     /// What became of a change of voters.
     fn changed(&mut self, request: RequestId, result: Result<u64, Refused>) {
@@ -94,6 +97,11 @@ impl std::fmt::Debug for ServiceHandle {
 }
 
 impl ServiceHandle {
+    /// A shard of this server asks which node it is, until it is answered by [`LocalNodes::registered`].
+    pub fn register(&self, register: Register) {
+        self.0.put(Ask::Member(Input::Register(register)));
+    }
+
     /// A node of this server runs, or is being opened: it wants to follow the table. Answered by [`LocalNodes::linked`],
     /// as soon as one leads.
     pub fn node_up(&self, node: NodeId) {
@@ -280,6 +288,7 @@ impl Running {
                 let _ = self.operations.send((token, operation));
             }
             Output::Cut(peer, why) => links.end(PeerId(peer.0), &why),
+            Output::Registered(directory, result) => nodes.registered(directory, result),
             Output::Changed { request, result } => nodes.changed(request, result),
             Output::Removed => {
                 log("this server votes no more: it was removed from the quorum".to_owned())

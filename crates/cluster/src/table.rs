@@ -12,14 +12,15 @@ use crate::quorum::{
 use crate::random::Random;
 use ::log::{DiskError, Operation, Outcome};
 use broker::controller::{TableLeader, TableLog};
+use broker::node::LinkId;
 use broker::table::Table;
 use bytes::Bytes;
 use log::QuorumLog;
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
-use wire::table::TableMessage;
-use wire::{NodeId, TableId};
+use wire::table::{Register, Registered, TableMessage};
+use wire::{ErrorCode, ErrorReply, NodeId, TableId};
 
 /// Something that happened.
 #[derive(Debug)]
@@ -40,6 +41,9 @@ pub enum Input {
         /// The message.
         message: TableMessage,
     },
+    /// A server asks which node it is, under a name of the caller's. Answered by [`Output::Registered`], unless
+    /// [`Output::Leading`] says before that this voter does not lead any more.
+    Register(LinkId, Register),
     /// An operation of [`Output::Disk`] was carried out.
     DiskDone {
         /// Which.
@@ -89,6 +93,8 @@ pub enum Output {
     Leading(bool),
     /// Another leads the quorum, or none is known. It is not yet known whether it leads the table.
     Leader(Option<VoterId>),
+    /// Which node a server is that has asked: it is decided. Or why it is none.
+    Registered(LinkId, Result<Registered, ErrorReply>),
     /// What became of a change of voters.
     Changed {
         /// Which.
@@ -225,6 +231,14 @@ impl TableVoter {
             }
             // Its link is over, which it is about to hear.
             Input::Node { .. } => {}
+            Input::Register(link, register) if self.is_leading() => {
+                self.leader.register(&mut self.log, link, register);
+            }
+            Input::Register(link, _) => {
+                let message = "this server does not lead the table";
+                let error = ErrorReply::retryable(ErrorCode::NotLeader, 100, message);
+                self.outputs.push_back(Output::Registered(link, Err(error)));
+            }
         }
         self.go_on();
     }
@@ -257,6 +271,9 @@ impl TableVoter {
             if !any {
                 break;
             }
+        }
+        while let Some((link, result)) = self.leader.poll_registered() {
+            self.outputs.push_back(Output::Registered(link, result));
         }
         while self.is_leading()
             && let Some((to, message)) = self.leader.poll_message(&self.log)

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use wire::codec::{Codec, DecodeError, Reader, Write};
-use wire::table::TableMessage;
-use wire::{DirectoryId, NodeId};
+use wire::table::{Register, Registered, TableMessage};
+use wire::{DirectoryId, ErrorReply, NodeId};
 
 /// A message between two servers, on a link that keeps their order.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +27,20 @@ pub(super) enum Frame {
         attachment: Attachment,
         /// The message.
         message: TableMessage,
+    },
+    /// A server asks which node it is.
+    Register {
+        /// Another one each time that it asks.
+        number: u64,
+        /// What it says of itself.
+        register: Register,
+    },
+    /// The answer.
+    Registered {
+        /// What it was asked with.
+        number: u64,
+        /// Which node the server is, or why it is none.
+        result: Result<Registered, ErrorReply>,
     },
 }
 
@@ -62,6 +76,19 @@ impl Frame {
                 attachment.put(5, &mut out);
                 message.encode(&mut out);
             }
+            Self::Register { number, register } => {
+                out.push(6);
+                out.put_u64(*number);
+                register.encode(&mut out);
+            }
+            Self::Registered { number, result } => {
+                out.push(if result.is_ok() { 7 } else { 8 });
+                out.put_u64(*number);
+                match result {
+                    Ok(registered) => registered.encode(&mut out),
+                    Err(error) => error.encode(&mut out),
+                }
+            }
         }
         out.into()
     }
@@ -88,15 +115,29 @@ impl Frame {
                 attachment: Attachment::get(&mut from)?,
                 leader: DirectoryId(from.u128()?),
             },
-            5 => Self::Table {
-                attachment: Attachment::get(&mut from)?,
-                message: TableMessage::read(from.rest())?,
+            5 => {
+                return Ok(Self::Table {
+                    attachment: Attachment::get(&mut from)?,
+                    message: TableMessage::read(from.rest())?,
+                });
+            }
+            6 => Self::Register {
+                number: from.u64()?,
+                register: Codec::decode(&mut from)?,
+            },
+            7 => Self::Registered {
+                number: from.u64()?,
+                result: Ok(Codec::decode(&mut from)?),
+            },
+            8 => Self::Registered {
+                number: from.u64()?,
+                result: Err(Codec::decode(&mut from)?),
             },
             other => return Err(DecodeError::newer(WHAT, 1, "type", other.into())),
         };
-        match (&frame, from.rest()) {
-            (Self::Table { .. }, _) | (_, []) => Ok(frame),
-            (_, rest) => Err(from.refuse("bytes behind the message", rest.len() as u64)),
+        match from.rest() {
+            [] => Ok(frame),
+            rest => Err(from.refuse("bytes behind the message", rest.len() as u64)),
         }
     }
 }
@@ -119,6 +160,8 @@ impl Attachment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::ErrorCode;
+    use wire::record::{Endpoints, Labels};
     use wire::table::Took;
 
     fn frames() -> Vec<Frame> {
@@ -137,6 +180,26 @@ mod tests {
             Frame::Table {
                 attachment,
                 message,
+            },
+            Frame::Register {
+                number: 3,
+                register: Register {
+                    directory: leader,
+                    endpoints: Endpoints(vec!["tcp://h:1".to_owned()]),
+                    labels: Labels::default(),
+                    shard: 2,
+                },
+            },
+            Frame::Registered {
+                number: 3,
+                result: Ok(Registered {
+                    node: NodeId(7),
+                    epoch: 1,
+                }),
+            },
+            Frame::Registered {
+                number: 3,
+                result: Err(ErrorReply::fatal(ErrorCode::WrongServer, "removed")),
             },
         ]
     }
@@ -164,7 +227,7 @@ mod tests {
                 let _ = Frame::read(&changed.into());
             }
         }
-        for bytes in [&[][..], &[1], &[2, 1], &[1, 0], &[1, 6], &[1, 200]] {
+        for bytes in [&[][..], &[1], &[2, 1], &[1, 0], &[1, 9], &[1, 200]] {
             assert!(
                 Frame::read(&Bytes::copy_from_slice(bytes)).is_err(),
                 "{bytes:?}"

@@ -16,9 +16,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::codec::Codec;
-use wire::record::{Record, TopicRecord};
-use wire::table::TableMessage;
-use wire::{DirectoryId, Durability, NodeId, TopicId};
+use wire::record::{Endpoints, Labels, Record, TopicRecord};
+use wire::table::{Register, Registered, TableMessage};
+use wire::{DirectoryId, Durability, ErrorReply, NodeId, TopicId};
 
 const DIRECTORY: &str = "/data";
 /// How long a change waits for a leader.
@@ -136,6 +136,9 @@ pub(super) struct World {
     last_token: u64,
     /// What was asked of each topic, in order, and what came of it.
     asked: BTreeMap<TopicId, Vec<(u64, Option<Outcome>)>>,
+    /// Shards that ask which node they are; and what each was answered last.
+    asking: BTreeSet<DirectoryId>,
+    registered: BTreeMap<DirectoryId, Registered>,
     /// What the table of each place was first.
     seen: BTreeMap<u64, u64>,
     /// Who led the table last.
@@ -177,6 +180,8 @@ impl World {
             nodes: BTreeMap::new(),
             last_token: 0,
             asked: BTreeMap::new(),
+            asking: BTreeSet::new(),
+            registered: BTreeMap::new(),
             seen: BTreeMap::new(),
             led_by: None,
             quiet: false,
@@ -283,7 +288,8 @@ impl World {
             .map(|(id, it)| format!("node {id} waits for {:?}", it.pending));
         let all: Vec<String> = servers.chain(nodes).collect();
         Err(format!(
-            "changes are not answered, or the tables differ, long after all is well:\n{}",
+            "changes are not answered, shards have no node ({:?}), or the tables differ, long after all is well:\n{}",
+            self.asking,
             all.join("\n")
         ))
     }
@@ -316,7 +322,10 @@ impl World {
                 .map(|it| Some(hash(it.controller.table()))),
         );
         all.dedup();
-        all.len() == 1 && all[0].is_some() && self.nodes.values().all(|it| it.pending.is_empty())
+        all.len() == 1
+            && self.asking.is_empty()
+            && all[0].is_some()
+            && self.nodes.values().all(|it| it.pending.is_empty())
     }
 
     /// Every change is there, or is not, as its node has said; none twice, none out of order.
@@ -449,6 +458,18 @@ impl World {
         self.give(of, Input::Voters([1, 2, 3].map(DirectoryId).to_vec()))?;
         for node in nodes {
             self.give(of, Input::NodeUp(node))?;
+            // Which it is in this test is known; the shard's id is another thing.
+            let directory = DirectoryId(100 + u128::from(node.0));
+            self.asking.insert(directory);
+            self.give(
+                of,
+                Input::Register(Register {
+                    directory,
+                    endpoints: Endpoints(vec![format!("tcp://h:{}", self.now)]),
+                    labels: Labels::default(),
+                    shard: 0,
+                }),
+            )?;
         }
         Ok(())
     }
@@ -459,6 +480,30 @@ impl World {
             member.handle(now, input);
         }
         self.pump(to)
+    }
+
+    /// A shard is the node that it was, in a later epoch, and no other is.
+    fn is_registered(
+        &mut self,
+        directory: DirectoryId,
+        result: Result<Registered, ErrorReply>,
+    ) -> Result<(), String> {
+        if !self.asking.remove(&directory) {
+            return Err(format!("{directory} was answered twice"));
+        }
+        let registered = result.map_err(|error| error.to_string())?;
+        let before = self.registered.insert(directory, registered);
+        if before.is_some_and(|it| it.node != registered.node || it.epoch >= registered.epoch) {
+            return Err(format!("{directory} was {before:?}, and is {registered:?}"));
+        }
+        let mut others = self.registered.iter();
+        match others.find(|(other, it)| **other != directory && it.node == registered.node) {
+            Some((other, _)) => Err(format!(
+                "{directory} and {other} are both {}",
+                registered.node
+            )),
+            None => Ok(()),
+        }
     }
 
     /// A node of a server that runs does all that it can.
@@ -527,6 +572,7 @@ impl World {
                     let life = server.life;
                     self.soon(Event::Disk { of, life, token });
                 }
+                Output::Registered(directory, result) => self.is_registered(directory, result)?,
                 Output::Cut(from, why) => return Err(format!("{of} cannot read {from}: {why}")),
                 Output::Changed { request, .. } => {
                     return Err(format!("nobody has asked for {request}"));
@@ -733,6 +779,7 @@ impl World {
         server.disk.power_loss(survival);
         for node in server.nodes.clone() {
             self.restart_node(node);
+            self.asking.remove(&DirectoryId(100 + u128::from(node.0)));
         }
         self.counts.losses += 1;
         let others: Vec<DirectoryId> = self

@@ -11,7 +11,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 use wire::Durability;
 use wire::TopicId;
-use wire::record::{Record, TopicRecord};
+use wire::record::{Endpoints, Labels, Record, TopicRecord};
 
 /// A test that hangs fails after this.
 const WATCHDOG: Duration = Duration::from_secs(60);
@@ -31,7 +31,10 @@ enum ForNode {
     End,
 }
 
-struct Node(Sender<ForNode>);
+/// What shards are answered: which node each is, by its data directory.
+type Nodes = Arc<Mutex<BTreeMap<DirectoryId, Vec<Registered>>>>;
+
+struct Node(Sender<ForNode>, Nodes);
 
 impl LocalNodes for Node {
     fn linked(&mut self, _: NodeId) {
@@ -44,6 +47,12 @@ impl LocalNodes for Node {
 
     fn message(&mut self, _: NodeId, message: TableMessage) {
         let _ = self.0.send(ForNode::Message(message));
+    }
+
+    fn registered(&mut self, directory: DirectoryId, result: Result<Registered, ErrorReply>) {
+        let registered = result.expect("it is a node");
+        let mut nodes = self.1.lock().unwrap();
+        nodes.entry(directory).or_default().push(registered);
     }
 }
 
@@ -113,10 +122,11 @@ struct Site {
     way: Arc<Mutex<Option<ServiceHandle>>>,
     service: Option<Service>,
     listen: String,
+    nodes: Nodes,
 }
 
 impl Site {
-    fn new(number: u64) -> Self {
+    fn new(number: u64, nodes: &Nodes) -> Self {
         let disk = Arc::new(FaultyDisk::new());
         for operation in [
             Operation::CreateDirectory {
@@ -137,6 +147,7 @@ impl Site {
             way,
             service: None,
             listen: "tcp://127.0.0.1:0".to_owned(),
+            nodes: nodes.clone(),
         }
     }
 
@@ -202,13 +213,19 @@ impl Site {
             peers,
             voters: (1..=VOTERS).map(|id| DirectoryId(id.into())).collect(),
             disk: self.disk.clone(),
-            nodes: Box::new(Node(self.to_node.clone())),
+            nodes: Box::new(Node(self.to_node.clone(), self.nodes.clone())),
             log: Box::new(|line| eprintln!("{line}")),
         };
         let service = Service::start(parts, began).unwrap();
         let handle = service.handle();
         *self.way.lock().unwrap() = Some(handle.clone());
         handle.node_up(NodeId(self.number as u32));
+        handle.register(Register {
+            directory: own,
+            endpoints: Endpoints(vec![self.listen.clone()]),
+            labels: Labels::default(),
+            shard: 0,
+        });
         self.service = Some(service);
     }
 
@@ -240,7 +257,8 @@ impl Drop for Site {
 
 #[test]
 fn whichever_server_ends_the_others_change_the_table_and_it_follows_when_it_is_back() {
-    let mut sites: Vec<Site> = (1..=5).map(Site::new).collect();
+    let nodes = Nodes::default();
+    let mut sites: Vec<Site> = (1..=5).map(|number| Site::new(number, &nodes)).collect();
     let links: Vec<PeerLinks> = sites.iter_mut().map(Site::links).collect();
     let peers: BTreeMap<PeerId, Vec<String>> = sites
         .iter()
@@ -290,4 +308,17 @@ fn whichever_server_ends_the_others_change_the_table_and_it_follows_when_it_is_b
             );
         }
     }
+    // Each has registered twice, and is the node that it was.
+    while nodes.lock().unwrap().values().any(|it| it.len() < 2) || nodes.lock().unwrap().len() < 5 {
+        assert!(Instant::now() < until, "{:?}", nodes.lock().unwrap());
+        std::thread::yield_now();
+    }
+    let mut ids = Vec::new();
+    for registered in nodes.lock().unwrap().values() {
+        assert_eq!(registered[0].node, registered[1].node, "{registered:?}");
+        assert!(registered[0].epoch < registered[1].epoch, "{registered:?}");
+        ids.push(registered[0].node.0);
+    }
+    ids.sort_unstable();
+    assert_eq!(ids, [1, 2, 3, 4, 5]);
 }
