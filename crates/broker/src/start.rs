@@ -547,6 +547,11 @@ pub trait Upstream {
 
     /// What comes next of the leader. Waits at most as long for it.
     fn receive(&mut self, within: Duration) -> FromLeader;
+
+    /// Whether the link stands from the beginning on. Else [`FromLeader::Linked`] says when it does.
+    fn is_linked(&self) -> bool {
+        true
+    }
 }
 
 /// What a wait for the leader came to.
@@ -556,6 +561,10 @@ pub enum FromLeader {
     Message(TableMessage),
     /// Nothing in that time.
     Nothing,
+    /// A link stands, new: to the one that leads now.
+    Linked,
+    /// The link is gone, and what was on its way. Another one may come.
+    Cut,
     /// The link is gone, and nothing more comes.
     Gone,
 }
@@ -572,7 +581,9 @@ fn catch_up(
     let mut until = upstream.now().monotonic + patience;
     // Why the copy is not written, as far as is known.
     let mut held = None;
-    controller.linked(LEADER, true);
+    if upstream.is_linked() {
+        controller.linked(LEADER, true);
+    }
     let why = loop {
         let now = upstream.now();
         controller.set_time(now);
@@ -610,6 +621,8 @@ fn catch_up(
                 until = upstream.now().monotonic + patience;
                 controller.take_message(LEADER, message);
             }
+            FromLeader::Linked => controller.linked(LEADER, true),
+            FromLeader::Cut => controller.linked(LEADER, false),
             FromLeader::Nothing => {}
             FromLeader::Gone => {
                 break format!("the node that leads the table (node {LEADER}) has ended");

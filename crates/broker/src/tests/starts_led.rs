@@ -48,6 +48,85 @@ fn a_start_takes_over_what_was_decided_since_the_last_one() {
     assert_eq!(nodes.names(1), ["decided", "kept"]);
 }
 
+/// A link to the leader that does not stand at first, and is lost after each message that has come, for a while.
+struct Cutting<'a> {
+    leader: OfLeader<'a>,
+    is_up: bool,
+    /// How often it is lost yet.
+    losses: u32,
+    has_come: bool,
+}
+
+impl Upstream for Cutting<'_> {
+    fn now(&mut self) -> Now {
+        self.leader.now()
+    }
+
+    fn send(&mut self, message: TableMessage) {
+        assert!(self.is_up, "{message:?} is sent on no link");
+        self.leader.send(message);
+    }
+
+    fn receive(&mut self, within: Duration) -> FromLeader {
+        let world = &mut self.leader.0;
+        if !self.is_up {
+            self.is_up = true;
+            world.input(Input::Peer(PeerInput::Up(OTHER)));
+            return FromLeader::Linked;
+        }
+        if self.has_come && self.losses > 0 {
+            (self.is_up, self.has_come) = (false, false);
+            self.losses -= 1;
+            world.input(Input::Peer(PeerInput::Down(OTHER)));
+            world.to_peers.clear();
+            return FromLeader::Cut;
+        }
+        let came = self.leader.receive(within);
+        self.has_come = matches!(came, FromLeader::Message(_));
+        came
+    }
+
+    fn is_linked(&self) -> bool {
+        self.is_up
+    }
+}
+
+#[test]
+fn a_start_goes_on_over_links_that_come_and_go() {
+    for losses in [0, 1, 5] {
+        let mut nodes = acquainted(None);
+        nodes.create(0, &name_of(0)).unwrap();
+        nodes.create(1, &name_of(1)).unwrap();
+        nodes.cut();
+        nodes.create(0, &another(0)).unwrap();
+        nodes.grounds[1].power_loss(Survival::Nothing);
+        let before = nodes.names(0);
+        let mut link = Cutting {
+            leader: OfLeader(&mut nodes.all[0]),
+            is_up: false,
+            losses,
+            has_come: false,
+        };
+        let started = nodes.grounds[1].try_start_led(Some(&mut link));
+        assert_eq!(link.losses, 0, "it was done before");
+        nodes.all[1] = started.unwrap();
+        nodes.is_linked = true;
+        nodes.clients[1] = nodes.all[1].connect();
+        nodes.carry();
+        assert_eq!(nodes.names(0), before);
+        // It is led by the last one.
+        nodes.create(1, &another(1)).unwrap();
+    }
+}
+
+/// Another name of a topic that is made on this node.
+fn another(home: u32) -> String {
+    let known = Known::new(2);
+    let mut names = (0..).map(|number| format!("other{number}"));
+    let name = names.find(|name| known.home_of("", name) == NodeId(home));
+    name.expect("names are spread")
+}
+
 #[test]
 fn a_start_whose_leader_does_not_answer_is_refused() {
     struct Nobody(Now, FromLeader);
