@@ -194,7 +194,7 @@ impl Following {
         self.led_from = leads.index;
         self.table = leads.table;
         if self.next_number.is_none() {
-            self.next_number = Some(leads.proposed + 1);
+            self.next_number = Some(leads.proposed.saturating_add(1));
             if leads.proposed > self.single.table.proposed(self.node) {
                 self.notices.push_back(
                     "what this node had proposed when it ended was decided since, or will be: it is \

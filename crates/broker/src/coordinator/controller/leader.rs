@@ -65,6 +65,8 @@ pub struct TableLeader {
     /// The id that the table is to get.
     id: Option<TableId>,
     registering: Registering,
+    /// How many refusals there were that waited for their turn.
+    last_refusal: u64,
     planted: Planted,
 }
 
@@ -94,7 +96,7 @@ enum Origin {
     /// as a refusal of one before it takes it along.
     VoidOf {
         node: NodeId,
-        refusals: u64,
+        serial: u64,
         refused: Refused,
     },
 }
@@ -108,8 +110,8 @@ struct Follower {
     /// A refusal to be sent, behind the entries up to this index. There is never a second one: what
     /// could be refused behind it is void until the follower has seen it.
     refused: Option<(u64, Refused)>,
-    /// Whether a refusal waits among the commands under way. What is proposed behind it is void.
-    is_refusing: bool,
+    /// The refusal that waits among the commands under way. What is proposed behind it is void.
+    refusing: Option<u64>,
     /// Numbers of its proposals in the table's log.
     under_way: VecDeque<u64>,
     under_way_bytes: usize,
@@ -153,7 +155,7 @@ impl TableLeader {
     ///
     /// It is to hear of all that the log decides, whichever of them leads: by [`TableLeader::advance`] and [`TableLeader::pass`].
     /// Nobody is led by it before a message is given to it.
-    pub fn standing_by(end: u64) -> Self {
+    pub fn standby(end: u64) -> Self {
         Self::behind(Window::new(end, Numbers::OfPlaces), Planted::default())
     }
 
@@ -166,6 +168,7 @@ impl TableLeader {
             polled: LEADER,
             id: None,
             registering: Registering::new(planted),
+            last_refusal: 0,
             planted,
         }
     }
@@ -263,7 +266,7 @@ impl TableLeader {
             mut records,
         } = propose;
         // It builds on what is refused: its follower ends it when it sees that refusal.
-        let is_void = refusals != follower.refusals || follower.is_refusing;
+        let is_void = refusals != follower.refusals || follower.refusing.is_some();
         if is_void && !self.planted.is(Fault::BuiltOnRefused) {
             return;
         }
@@ -276,11 +279,11 @@ impl TableLeader {
         if records.is_empty() || !records.iter().all(is_of_clients) {
             let message = "a proposal is records of the table, and of nothing else";
             let error = ErrorReply::fatal(ErrorCode::Malformed, message);
-            self.refuse_in_order(node, number, error);
+            self.refuse_in_order(log, node, number, error);
             return;
         }
         if let Err(error) = self.admit(log.table(), &records) {
-            self.refuse_in_order(node, number, error);
+            self.refuse_in_order(log, node, number, error);
             return;
         }
         let Some(follower) = self.followers.get_mut(&node) else {
@@ -292,7 +295,7 @@ impl TableLeader {
             let message =
                 format!("node {node} has proposed more than {PROPOSED_BYTES_MAX} bytes at once");
             let error = ErrorReply::retryable(ErrorCode::LimitExceeded, 100, message);
-            self.refuse_in_order(node, number, error);
+            self.refuse_in_order(log, node, number, error);
             return;
         }
         follower.under_way.push_back(number);
@@ -307,7 +310,13 @@ impl TableLeader {
 
     /// Refuses a proposal when all before it are decided: one of them may be refused too, and the
     /// follower that hears of this one alone takes that one for decided when a later one is.
-    fn refuse_in_order(&mut self, node: NodeId, number: u64, error: ErrorReply) {
+    fn refuse_in_order(
+        &mut self,
+        log: &mut dyn TableLog,
+        node: NodeId,
+        number: u64,
+        error: ErrorReply,
+    ) {
         let Some(follower) = self.followers.get_mut(&node) else {
             return;
         };
@@ -316,12 +325,19 @@ impl TableLeader {
             self.refuse(node, refused);
             return;
         }
-        follower.is_refusing = true;
+        self.last_refusal += 1;
+        let serial = self.last_refusal;
+        follower.refusing = Some(serial);
         let origin = Origin::VoidOf {
             node,
-            refusals: follower.refusals,
+            serial,
             refused,
         };
+        if self.window.counts_places() {
+            // Another may lead by now, and have decided what is refused here: not if this is decided.
+            self.submit_to_table(log, origin, Vec::new());
+            return;
+        }
         let claims = Claims::default();
         self.under_way.push_back(UnderWay { origin, claims });
     }
@@ -332,7 +348,7 @@ impl TableLeader {
             return;
         };
         follower.refusals += 1;
-        follower.is_refusing = false;
+        follower.refusing = None;
         // What the log has passed without a change is sent to nobody.
         follower.refused = Some((self.window.last(), refused));
     }
@@ -361,10 +377,10 @@ impl TableLeader {
     }
 
     /// A refusal has come to its turn.
-    fn void_ended(&mut self, node: NodeId, refusals: u64, refused: Refused) {
+    fn void_ended(&mut self, node: NodeId, serial: u64, refused: Refused) {
         let follower = self.followers.get(&node);
-        // A refusal of a proposal before it has taken it along.
-        if follower.is_some_and(|it| it.is_refusing && it.refusals == refusals) {
+        // A refusal of a proposal before it, or a new link, has taken it along.
+        if follower.is_some_and(|it| it.refusing == Some(serial)) {
             self.refuse(node, refused);
         }
     }
@@ -379,11 +395,13 @@ impl TableLeader {
             let result = match next.origin {
                 Origin::Own(_) | Origin::Void(..) => break,
                 // It is not in the log: nothing completes it.
-                Origin::VoidOf { .. } => Ok(()),
-                Origin::Id | Origin::Nodes | Origin::Of { .. } => match log.poll_completion() {
-                    Some(result) => result,
-                    None => break,
-                },
+                Origin::VoidOf { .. } if !self.window.counts_places() => Ok(()),
+                Origin::VoidOf { .. } | Origin::Id | Origin::Nodes | Origin::Of { .. } => {
+                    match log.poll_completion() {
+                        Some(result) => result,
+                        None => break,
+                    }
+                }
             };
             any = true;
             match self.under_way.pop_front().map(|it| it.origin) {
@@ -394,9 +412,9 @@ impl TableLeader {
                 }) => self.proposal_ended((node, refusals, bytes), &result),
                 Some(Origin::VoidOf {
                     node,
-                    refusals,
+                    serial,
                     refused,
-                }) => self.void_ended(node, refusals, refused),
+                }) => self.void_ended(node, serial, refused),
                 Some(Origin::Nodes) => self.registering.decided(&result),
                 // It is tried again when somebody follows.
                 Some(Origin::Id) if result.is_ok() => self.id = None,
@@ -443,6 +461,7 @@ impl TableLeader {
             _ => return None,
         };
         self.under_way.pop_front();
+        self.submit_nodes(log);
         Some(decided)
     }
 
@@ -450,7 +469,16 @@ impl TableLeader {
     pub fn linked(&mut self, peer: NodeId) {
         if let Some(follower) = self.followers.get_mut(&peer) {
             follower.feed = Feed::None;
+            // One that comes again says all that is kept of it.
+            if follower.under_way.is_empty() {
+                self.followers.remove(&peer);
+            }
         }
+    }
+
+    /// Some time has passed: what was refused for want of space is tried again.
+    pub fn retry(&mut self, log: &mut dyn TableLog) {
+        self.submit_id(log);
     }
 
     /// A message of another node came on its link.
@@ -461,13 +489,11 @@ impl TableLeader {
                 if follow.node != from || !is_known && self.followers.len() >= FOLLOWERS_MAX {
                     return;
                 }
-                // What was on its way on the last link is proposed again.
-                let is_old = |it: &UnderWay| matches!(it.origin, Origin::VoidOf { node, .. } if node == from);
-                self.under_way.retain(|it| !is_old(it));
                 let follower = self.followers.entry(from).or_default();
                 follower.refusals = follow.refusals;
                 follower.refused = None;
-                follower.is_refusing = false;
+                // What was on its way on the last link is proposed again.
+                follower.refusing = None;
                 follower.untaken = 0;
                 follower.feed = Feed::Answer(follow);
                 self.submit_id(log);
@@ -526,7 +552,9 @@ impl TableLeader {
             return Some(TableMessage::Unled(Unled { reason }));
         }
         if let Feed::Answer(follow) = &follower.feed {
-            if !is_ready {
+            // A copy that has more has it of a later leader: this one is about to hear of that, or of what it lacks.
+            let is_behind = window.counts_places() && follow.index > window.end();
+            if !is_ready || is_behind {
                 return None;
             }
             let proposed = follower.under_way.back().copied().unwrap_or(0);
@@ -616,3 +644,6 @@ impl TableLeader {
         copies.len()
     }
 }
+
+#[cfg(test)]
+mod tests;

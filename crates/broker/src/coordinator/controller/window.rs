@@ -51,6 +51,11 @@ impl Window {
         last.map_or(self.after, |(entry, _)| entry.index)
     }
 
+    /// Whether its numbers are places in a log that several lead in turn.
+    pub fn counts_places(&self) -> bool {
+        self.numbers == Numbers::OfPlaces
+    }
+
     /// The table has come to this index, with nothing new.
     pub fn pass(&mut self, index: u64) {
         self.end = self.end.max(index);
