@@ -37,6 +37,8 @@ faults::faults! {
     SnapshotForgetsProposals,
     /// A voter that does not lead any more says so to none that follow.
     ResignedSilently,
+    /// What a node has said on its last link goes out on the new one.
+    LinksMixed,
     /// A peer of another cluster has a link.
     ClusterNotChecked,
     /// Where both ends dial, both connections become links.

@@ -23,6 +23,10 @@ use wire::{DirectoryId, ErrorCode, ErrorReply, NodeId};
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// So long a server has to answer a node that asks.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// So long it has to answer a shard that registers: that is decided first. Who does not lead says so at once.
+const REGISTER_WITHIN: Duration = Duration::from_secs(30);
+/// Nodes that follow this server's voter at once, as many as the table has.
+const FOLLOWERS_MAX: usize = 4096;
 
 /// Something that happened.
 #[derive(Debug)]
@@ -39,8 +43,8 @@ pub enum Input {
     NodeDown(NodeId),
     /// A shard of this server asks which node it is. Asked until it is answered by [`Output::Registered`].
     Register(Register),
-    /// What it has for the node that leads the table.
-    Node(NodeId, TableMessage),
+    /// What it has for the node that leads the table, by the link of this number. Dropped if that is not its link any more.
+    Node(NodeId, u64, TableMessage),
     /// An operation of [`Output::Disk`] was carried out.
     DiskDone {
         /// Which.
@@ -68,8 +72,8 @@ pub enum Input {
 pub enum Output {
     /// A message to another server, if its link stands.
     Send(DirectoryId, Bytes),
-    /// The link of a node of this server to the one that leads the table stands, new.
-    NodeLinked(NodeId),
+    /// The link of a node of this server to the one that leads the table stands, new, and has this number.
+    NodeLinked(NodeId, u64),
     /// It is gone, and what was on its way.
     NodeCut(NodeId),
     /// A message for a node of this server, of the one that leads.
@@ -146,14 +150,14 @@ pub struct Member {
     /// Shards of this server that ask which node they are, by their data directories; none is ever `Led`.
     registering: BTreeMap<DirectoryId, (Register, Way)>,
     /// Shards that ask this server's voter, each with its server and the number that it asked with.
-    askers: BTreeMap<LinkId, (DirectoryId, u64)>,
-    last_asker: u64,
+    registrants: BTreeMap<LinkId, (DirectoryId, u64)>,
+    last_registrant: u64,
     /// Nodes that follow this server's voter, each with its server and the number that it asked with last.
     followers: BTreeMap<NodeId, (DirectoryId, u64)>,
     /// The server that was last said to lead.
     hint: Option<DirectoryId>,
     /// The servers of voters, as their messages have said.
-    heard: BTreeMap<VoterId, DirectoryId>,
+    heard: BTreeMap<DirectoryId, VoterId>,
     /// Whom a node asks that has no hint: one voter after the other.
     turn: usize,
     last_number: u64,
@@ -189,8 +193,8 @@ impl Member {
             up: BTreeSet::new(),
             nodes: BTreeMap::new(),
             registering: BTreeMap::new(),
-            askers: BTreeMap::new(),
-            last_asker: 0,
+            registrants: BTreeMap::new(),
+            last_registrant: 0,
             followers: BTreeMap::new(),
             hint: None,
             heard: BTreeMap::new(),
@@ -206,6 +210,15 @@ impl Member {
     /// This server's voter.
     pub fn voter(&self) -> Option<&TableVoter> {
         self.voter.as_ref()
+    }
+
+    /// The nodes of this server whose links stand.
+    pub fn led(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let led = self
+            .nodes
+            .iter()
+            .filter(|(_, way)| matches!(way, Way::Led { .. }));
+        led.map(|(node, _)| *node)
     }
 
     /// When [`Input::Timer`] is due.
@@ -234,7 +247,7 @@ impl Member {
                 self.up.remove(&server);
             }
             Input::Message(server, bytes) => match Frame::read(&bytes) {
-                Ok(frame) => self.came(server, frame),
+                Ok(frame) => self.receive(server, frame),
                 Err(error) => self
                     .outputs
                     .push_back(Output::Cut(server, error.to_string())),
@@ -252,25 +265,25 @@ impl Member {
                 self.registering
                     .insert(register.directory, (register, seeking));
             }
-            Input::Node(node, message) => self.said(node, message),
+            Input::Node(node, number, message) => self.said(node, number, message),
             Input::DiskDone { token, result } => {
-                self.tell(table::Input::DiskDone { token, result })
+                self.give(table::Input::DiskDone { token, result })
             }
             Input::Change { request, change } => match self.voter {
-                Some(_) => self.tell(table::Input::Change { request, change }),
+                Some(_) => self.give(table::Input::Change { request, change }),
                 None => {
                     let result = Err(Refused::NotLeader { hint: None });
                     self.outputs.push_back(Output::Changed { request, result });
                 }
             },
-            Input::Transfer(to) => self.tell(table::Input::Transfer(to)),
+            Input::Transfer(to) => self.give(table::Input::Transfer(to)),
             Input::Voters(voters) => self.voters = voters,
-            Input::Timer => self.tell(table::Input::Timer),
+            Input::Timer => self.give(table::Input::Timer),
         }
         self.go_on();
     }
 
-    fn tell(&mut self, input: table::Input) {
+    fn give(&mut self, input: table::Input) {
         if let Some(voter) = &mut self.voter {
             voter.handle(self.now, input);
         }
@@ -330,7 +343,7 @@ impl Member {
             *way = Way::Seeking { at };
             return;
         };
-        let until = self.now + ANSWER_WITHIN;
+        let until = self.now + REGISTER_WITHIN;
         *way = Way::Asked {
             server,
             number,
@@ -385,7 +398,7 @@ impl Member {
         if server == self.own {
             if self.attach(server, Attachment { node, number }) {
                 self.nodes.insert(node, Way::Led { server, number });
-                self.outputs.push_back(Output::NodeLinked(node));
+                self.outputs.push_back(Output::NodeLinked(node, number));
             }
             return;
         }
@@ -418,7 +431,7 @@ impl Member {
 
     /// The server that leads the quorum, as this server's voter has heard.
     fn leader(&self) -> Option<DirectoryId> {
-        let voter = self.voter.as_ref()?;
+        let voter = self.voter.as_ref().filter(|voter| !voter.is_over())?;
         let (_, leader) = voter.leader();
         let leader = leader?;
         let mut members = voter.members();
@@ -428,24 +441,24 @@ impl Member {
     }
 
     /// The servers that vote.
-    fn servers(&self) -> Vec<DirectoryId> {
-        match &self.voter {
-            Some(voter) => voter
-                .members()
-                .map(|(_, member)| member.directory)
-                .collect(),
-            None => self.voters.clone(),
-        }
+    fn servers(&self) -> BTreeSet<DirectoryId> {
+        let members = self.voter.iter().flat_map(TableVoter::members);
+        let members = members.map(|(_, member)| member.directory);
+        // What it knows is of before if it is over, and nothing if it is new.
+        members.chain(self.voters.iter().copied()).collect()
     }
 
     /// A node of this server has a message for the one that leads.
-    fn said(&mut self, node: NodeId, message: TableMessage) {
+    fn said(&mut self, node: NodeId, of: u64, message: TableMessage) {
         let Some(Way::Led { server, number }) = self.nodes.get(&node).copied() else {
             // Its link is gone, as it is about to hear.
             return;
         };
+        if of != number && !planted(Fault::LinksMixed) {
+            return;
+        }
         if server == self.own {
-            self.tell(table::Input::Node {
+            self.give(table::Input::Node {
                 from: node,
                 message,
             });
@@ -489,29 +502,42 @@ impl Member {
 
     /// A node follows this server's voter, if that leads.
     fn attach(&mut self, server: DirectoryId, attachment: Attachment) -> bool {
-        if !self.voter.as_ref().is_some_and(TableVoter::is_leading) {
+        let Attachment { node, number } = attachment;
+        let is_known = self.followers.contains_key(&node);
+        if !self.voter.as_ref().is_some_and(TableVoter::is_leading)
+            || !is_known && self.followers.len() >= FOLLOWERS_MAX
+        {
             return false;
         }
-        let Attachment { node, number } = attachment;
-        self.followers.insert(node, (server, number));
-        self.tell(table::Input::Linked(node));
+        let before = self.followers.insert(node, (server, number));
+        if let Some((former, number)) = before.filter(|(former, _)| *former != server) {
+            // Two servers have this node: the one that comes later follows, and the other hears that it does not.
+            if former == self.own {
+                self.cut(node);
+            } else {
+                let attachment = Attachment { node, number };
+                let leader = DirectoryId(0);
+                self.send(former, &Frame::NotLed { attachment, leader });
+            }
+        }
+        self.give(table::Input::Linked(node));
         true
     }
 
     /// A shard asks this server's voter which node it is.
     fn asked(&mut self, server: DirectoryId, number: u64, register: Register) {
-        self.last_asker += 1;
-        let asker = LinkId(self.last_asker);
-        self.askers.insert(asker, (server, number));
-        if self.voter.is_some() {
-            self.tell(table::Input::Register(asker, register));
+        self.last_registrant += 1;
+        let registrant = LinkId(self.last_registrant);
+        self.registrants.insert(registrant, (server, number));
+        if self.voter.as_ref().is_some_and(TableVoter::is_leading) {
+            self.give(table::Input::Register(registrant, register));
         } else {
-            self.answer(asker, Err(not_led()));
+            self.answer(registrant, Err(not_led()));
         }
     }
 
-    fn answer(&mut self, asker: LinkId, result: Result<Registered, ErrorReply>) {
-        match self.askers.remove(&asker) {
+    fn answer(&mut self, registrant: LinkId, result: Result<Registered, ErrorReply>) {
+        match self.registrants.remove(&registrant) {
             Some((server, number)) if server == self.own => self.registered(server, number, result),
             Some((server, number)) => self.send(server, &Frame::Registered { number, result }),
             None => {}
@@ -520,14 +546,14 @@ impl Member {
 
     fn detach(&mut self, node: NodeId) {
         self.followers.remove(&node);
-        self.tell(table::Input::Linked(node));
+        self.give(table::Input::Linked(node));
     }
 
     /// This server's voter does not lead any more: the links of all that follow it are over.
     fn resign(&mut self) {
-        let askers: Vec<LinkId> = self.askers.keys().copied().collect();
-        for asker in askers {
-            self.answer(asker, Err(not_led()));
+        let registrants: Vec<LinkId> = self.registrants.keys().copied().collect();
+        for registrant in registrants {
+            self.answer(registrant, Err(not_led()));
         }
         let leader = self.leader().unwrap_or(DirectoryId(0));
         for (node, (server, number)) in std::mem::take(&mut self.followers) {
@@ -563,7 +589,8 @@ impl Member {
                 at: now + ASK_AGAIN_AFTER,
             };
         }
-        self.askers.retain(|_, (of, _)| *of != server);
+        self.registrants.retain(|_, (of, _)| *of != server);
+        self.heard.remove(&server);
         let followers = self.followers.iter();
         let followers: Vec<NodeId> = followers
             .filter(|(_, (of, _))| *of == server)
@@ -574,14 +601,16 @@ impl Member {
         }
     }
 
-    fn came(&mut self, server: DirectoryId, frame: Frame) {
+    fn receive(&mut self, server: DirectoryId, frame: Frame) {
         match frame {
             Frame::Quorum(bytes) => {
                 // A new member knows the others by what they say alone.
-                if let Some(from) = sender(&bytes).filter(|it| it.directory == server) {
+                if self.voter.is_some()
+                    && let Some(from) = sender(&bytes).filter(|it| it.directory == server)
+                {
                     let from = from.voter;
-                    self.heard.insert(from, server);
-                    self.tell(table::Input::Voter { from, bytes });
+                    self.heard.insert(server, from);
+                    self.give(table::Input::Voter { from, bytes });
                 }
             }
             Frame::Attach(attachment) => {
@@ -604,7 +633,7 @@ impl Member {
                     }) if (*asked, *own) == (server, number) => {
                         self.nodes.insert(node, Way::Led { server, number });
                         self.hint = Some(server);
-                        self.outputs.push_back(Output::NodeLinked(node));
+                        self.outputs.push_back(Output::NodeLinked(node, number));
                     }
                     // It came too late: nobody follows by it.
                     _ => {
@@ -624,10 +653,14 @@ impl Member {
                 if self.nodes.get(&node) == Some(&Way::Led { server, number }) {
                     self.outputs.push_back(Output::Node(node, message));
                 } else if self.followers.get(&node) == Some(&(server, number)) {
-                    self.tell(table::Input::Node {
+                    self.give(table::Input::Node {
                         from: node,
                         message,
                     });
+                } else {
+                    // Its sender has not heard that it is over, or another server has that node now.
+                    let leader = DirectoryId(0);
+                    self.send(server, &Frame::NotLed { attachment, leader });
                 }
             }
         }
@@ -665,7 +698,12 @@ impl Member {
         let mut members = self.voter.as_ref()?.members();
         let member = members.find(|(id, _)| *id == voter);
         let known = member.map(|(_, member)| member.directory);
-        known.or_else(|| self.heard.get(&voter).copied())
+        known.or_else(|| {
+            let mut heard = self.heard.iter();
+            heard
+                .find(|(_, own)| **own == voter)
+                .map(|(server, _)| *server)
+        })
     }
 
     fn take(&mut self, output: table::Output) {
@@ -694,7 +732,7 @@ impl Member {
             table::Output::Disk { token, operation } => {
                 self.outputs.push_back(Output::Disk { token, operation })
             }
-            table::Output::Registered(asker, result) => self.answer(asker, result),
+            table::Output::Registered(registrant, result) => self.answer(registrant, result),
             table::Output::Leading(false) => self.resign(),
             // Nodes ask before long.
             table::Output::Leading(true) | table::Output::Leader(_) => {}

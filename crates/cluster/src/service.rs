@@ -21,14 +21,17 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wire::table::{Register, Registered, TableMessage};
 use wire::{DirectoryId, ErrorReply, NodeId};
 
+/// Of connections that were refused, one line is written in this time.
+const REFUSED_EVERY: Duration = Duration::from_secs(10);
+
 /// The nodes of this server, as the service's thread reaches them. None of the calls may wait.
 pub trait LocalNodes: Send {
-    /// A node's link to the one that leads the table stands, new.
-    fn linked(&mut self, node: NodeId);
+    /// A node's link to the one that leads the table stands, new, and has this number.
+    fn linked(&mut self, node: NodeId, link: u64);
 
     /// It is gone, and what was on its way.
     fn cut(&mut self, node: NodeId);
@@ -81,12 +84,15 @@ impl Inbox {
     }
 
     fn put(&self, ask: Ask) {
-        self.asked().push(ask);
-        self.waker.wake();
+        let mut asked = self.asked();
+        if !self.ends.load(Ordering::Acquire) {
+            asked.push(ask);
+            self.waker.wake();
+        }
     }
 }
 
-/// A way to a service, for any thread. What is said when the service has ended is lost.
+/// A way to a service, for any thread. What is said when the service has ended is dropped.
 #[derive(Clone)]
 pub struct ServiceHandle(Arc<Inbox>);
 
@@ -113,9 +119,10 @@ impl ServiceHandle {
         self.0.put(Ask::Member(Input::NodeDown(node)));
     }
 
-    /// A node's message for the one that leads. In order; lost if the node's link is gone, as it is about to hear.
-    pub fn send(&self, node: NodeId, message: TableMessage) {
-        self.0.put(Ask::Member(Input::Node(node, message)));
+    /// A node's message for the one that leads, on the link that the node has heard of last ([`LocalNodes::linked`]). In order;
+    /// dropped if that link is gone, as the node is about to hear.
+    pub fn send(&self, node: NodeId, link: u64, message: TableMessage) {
+        self.0.put(Ask::Member(Input::Node(node, link, message)));
     }
 
     /// A voter is to change. Answered by [`LocalNodes::changed`].
@@ -164,6 +171,7 @@ impl Service {
             parts,
             operations,
             began,
+            refused: None,
         };
         let thread = memory::thread::spawn("thalweg-cluster", move || {
             running.run();
@@ -182,7 +190,8 @@ impl Service {
     }
 }
 
-/// As after a death, but that peers are told so at once: nothing of a voter is lost by that.
+/// As after a death, but that peers hear of it at once, and nodes that their links are gone: nothing of a voter is lost by
+/// that. Waits for the operation that the disk is at, for the directory is another's behind this.
 impl Drop for Service {
     fn drop(&mut self) {
         self.inbox.ends.store(true, Ordering::Release);
@@ -206,6 +215,8 @@ struct Running {
     parts: ServiceParts,
     operations: Sender<(u64, Operation)>,
     began: Instant,
+    /// When a line about a refused connection was written last.
+    refused: Option<Instant>,
 }
 
 impl Running {
@@ -220,6 +231,14 @@ impl Running {
                 ));
                 break;
             }
+        }
+        // Under the lock: nothing is put behind this.
+        let mut asked = self.inbox.asked();
+        self.inbox.ends.store(true, Ordering::Release);
+        asked.clear();
+        drop(asked);
+        for node in self.parts.member.led() {
+            self.parts.nodes.cut(node);
         }
         self.parts.links.close("the server has ended");
     }
@@ -237,7 +256,11 @@ impl Running {
                 PeerEvent::Message(PeerId(peer), bytes) => {
                     self.give(Input::Message(DirectoryId(peer), bytes))
                 }
+                // Anybody can cause as many as they like.
+                PeerEvent::Refused { .. }
+                    if self.refused.is_some_and(|at| at.elapsed() < REFUSED_EVERY) => {}
                 PeerEvent::Refused { address, ended } => {
+                    self.refused = Some(Instant::now());
                     (self.parts.log)(format!(
                         "a connection from {address} became no link of the cluster: {ended}"
                     ));
@@ -280,7 +303,7 @@ impl Running {
                 // What is left out would be missed by nobody.
                 Err(error) => links.end(PeerId(to.0), &error.to_string()),
             },
-            Output::NodeLinked(node) => nodes.linked(node),
+            Output::NodeLinked(node, link) => nodes.linked(node, link),
             Output::NodeCut(node) => nodes.cut(node),
             Output::Node(node, message) => nodes.message(node, message),
             Output::Disk { token, operation } => {

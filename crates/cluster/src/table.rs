@@ -160,7 +160,7 @@ impl TableVoter {
         let mut voter = Self {
             quorum,
             log: QuorumLog::new(random),
-            leader: TableLeader::standing_by(0),
+            leader: TableLeader::standby(0),
             standing: Standing::Away,
             changes: Vec::new(),
             outputs: VecDeque::new(),
@@ -202,28 +202,43 @@ impl TableVoter {
 
     /// When [`Input::Timer`] is due. None if this voter waits for nothing any more.
     pub fn next_timer(&self) -> Option<Duration> {
-        self.quorum.next_timer()
+        match self.standing {
+            Standing::Over => None,
+            _ => self.quorum.next_timer(),
+        }
+    }
+
+    /// Whether it was removed or has failed: what it knows of the others is of before.
+    pub fn is_over(&self) -> bool {
+        self.standing == Standing::Over
     }
 
     /// Takes something that happened.
     pub fn handle(&mut self, now: Duration, input: Input) {
         self.now = self.now.max(now);
         if self.standing == Standing::Over {
+            if let Input::Change { request, .. } = input {
+                let result = Err(Refused::NotLeader { hint: None });
+                self.outputs.push_back(Output::Changed { request, result });
+            }
             return;
         }
         match input {
-            Input::Voter { from, bytes } => self.tell(quorum::Input::Message { from, bytes }),
+            Input::Voter { from, bytes } => self.give(quorum::Input::Message { from, bytes }),
             Input::DiskDone { token, result } => {
-                self.tell(quorum::Input::DiskDone { token, result })
+                self.give(quorum::Input::DiskDone { token, result })
             }
             Input::Change { request, change } => {
                 self.changes.push(request);
-                self.tell(quorum::Input::ChangeVoters { request, change })
+                self.give(quorum::Input::ChangeVoters { request, change })
             }
-            Input::Transfer(to) => self.tell(quorum::Input::TransferLeader { to }),
+            Input::Transfer(to) => self.give(quorum::Input::TransferLeader { to }),
             Input::Timer => {
                 self.log.go_on();
-                self.tell(quorum::Input::Timer);
+                if self.is_leading() {
+                    self.leader.retry(&mut self.log);
+                }
+                self.give(quorum::Input::Timer);
             }
             Input::Linked(node) => self.leader.linked(node),
             Input::Node { from, message } if self.is_leading() => {
@@ -232,7 +247,7 @@ impl TableVoter {
             // Its link is over, which it is about to hear.
             Input::Node { .. } => {}
             Input::Register(link, register) if self.is_leading() => {
-                self.leader.register(&mut self.log, link, register);
+                self.leader.register(link, register);
             }
             Input::Register(link, _) => {
                 let message = "this server does not lead the table";
@@ -259,13 +274,16 @@ impl TableVoter {
             if self.standing == Standing::Over {
                 return;
             }
+            if self.is_leading() {
+                self.leader.submit_nodes(&mut self.log);
+            }
             any |= self.leader.advance(&mut self.log);
             self.leader.pass(self.quorum.applied());
             if self.is_leading()
                 && let Some((request, payload)) = self.log.next_to_propose()
             {
                 // One at a time: behind one that is refused none is asked for.
-                self.tell(quorum::Input::Propose { request, payload });
+                self.give(quorum::Input::Propose { request, payload });
                 any = true;
             }
             if !any {
@@ -282,7 +300,7 @@ impl TableVoter {
         }
     }
 
-    fn tell(&mut self, input: quorum::Input) {
+    fn give(&mut self, input: quorum::Input) {
         self.quorum.handle(self.now, input);
     }
 
@@ -342,7 +360,7 @@ impl TableVoter {
             }
             quorum::Output::TakeSnapshot { upto } => {
                 let bytes = self.log.snapshot();
-                self.tell(quorum::Input::Snapshot { index: upto, bytes });
+                self.give(quorum::Input::Snapshot { index: upto, bytes });
             }
             quorum::Output::Answer { request, result } => self.answered(request, result),
             quorum::Output::Leader { leader, .. } => {
@@ -380,6 +398,10 @@ impl TableVoter {
         self.resign();
         self.standing = Standing::Over;
         self.log.fail(reason);
+        for request in std::mem::take(&mut self.changes) {
+            let result = Err(Refused::Unknown);
+            self.outputs.push_back(Output::Changed { request, result });
+        }
         self.outputs.push_back(output);
     }
 }

@@ -1,7 +1,14 @@
 //! The servers of a cluster, under seeds.
 
+use super::frame::{Attachment, Frame};
 use super::world::{Counts, World};
+use super::{Input, Member, Output};
 use crate::faults::{Fault, with};
+use crate::quorum::RequestId;
+use std::time::Duration;
+use wire::record::{Endpoints, Labels};
+use wire::table::{Register, TableMessage};
+use wire::{DirectoryId, NodeId};
 
 fn run(seed: u64) -> Result<Counts, String> {
     let wrong = |what: String| format!("MEMBER_SEED={seed}: {what}");
@@ -70,4 +77,134 @@ fn a_snapshot_that_forgets_proposals_is_noticed() {
 #[test]
 fn a_voter_that_says_nothing_when_another_leads_is_noticed() {
     assert!(is_noticed(Fault::ResignedSilently));
+}
+
+/// A server without a voter, which has a link with server 1, that votes.
+fn follower() -> Member {
+    let mut member = Member::new(DirectoryId(9), None, 0, Duration::ZERO);
+    member.handle(Duration::ZERO, Input::Voters(vec![DirectoryId(1)]));
+    member.handle(Duration::ZERO, Input::Up(DirectoryId(1)));
+    member
+}
+
+fn receive(member: &mut Member, frame: &Frame) {
+    let input = Input::Message(DirectoryId(1), frame.to_bytes());
+    member.handle(Duration::ZERO, input);
+}
+
+fn outputs(member: &mut Member) -> Vec<String> {
+    let outputs = std::iter::from_fn(|| member.poll_output());
+    let outputs = outputs.map(|output| match output {
+        Output::Send(to, bytes) => format!("to {}: {:?}", to.0, Frame::read(&bytes).unwrap()),
+        other => format!("{other:?}"),
+    });
+    outputs.collect()
+}
+
+/// The node has a link, and the number of it.
+fn attach(member: &mut Member) -> u64 {
+    member.handle(Duration::ZERO, Input::NodeUp(NodeId(7)));
+    let number = member.last_number;
+    let node = NodeId(7);
+    let asked = outputs(member);
+    assert!(asked[0].starts_with("to 1: Attach("), "{asked:?}");
+    receive(member, &Frame::Attached(Attachment { node, number }));
+    assert_eq!(
+        outputs(member),
+        [format!("NodeLinked(NodeId(7), {number})")]
+    );
+    number
+}
+
+#[test]
+fn what_a_slow_node_says_on_its_last_link_does_not_go_out_on_the_new_one() {
+    let says = || {
+        let mut member = follower();
+        let first = attach(&mut member);
+        member.handle(Duration::ZERO, Input::Up(DirectoryId(1)));
+        assert_eq!(outputs(&mut member), ["NodeCut(NodeId(7))"]);
+        let second = attach(&mut member);
+        let took = || TableMessage::Took(wire::table::Took { count: 1 });
+        member.handle(Duration::ZERO, Input::Node(NodeId(7), first, took()));
+        let late = outputs(&mut member);
+        member.handle(Duration::ZERO, Input::Node(NodeId(7), second, took()));
+        assert_eq!(outputs(&mut member).len(), 1);
+        late.len()
+    };
+    assert_eq!(says(), 0);
+    assert_eq!(with(Fault::LinksMixed, says), 1);
+}
+
+#[test]
+fn whose_link_is_over_hears_so_when_it_says_something() {
+    let mut member = follower();
+    let number = attach(&mut member);
+    let node = NodeId(7);
+    let old = Attachment {
+        node,
+        number: number - 1,
+    };
+    let message = TableMessage::Took(wire::table::Took { count: 1 });
+    let attachment = old;
+    receive(
+        &mut member,
+        &Frame::Table {
+            attachment,
+            message,
+        },
+    );
+    let answer = outputs(&mut member);
+    assert!(
+        answer.len() == 1 && answer[0].contains("NotLed"),
+        "{answer:?}"
+    );
+    // What is said of another one than its link is no end of that.
+    let leader = DirectoryId(0);
+    receive(
+        &mut member,
+        &Frame::NotLed {
+            attachment: old,
+            leader,
+        },
+    );
+    assert!(outputs(&mut member).is_empty());
+    let attachment = Attachment { node, number };
+    receive(&mut member, &Frame::NotLed { attachment, leader });
+    assert_eq!(outputs(&mut member), ["NodeCut(NodeId(7))"]);
+}
+
+#[test]
+fn a_server_that_does_not_lead_answers_at_once() {
+    let mut member = follower();
+    let attachment = Attachment {
+        node: NodeId(3),
+        number: 1,
+    };
+    receive(&mut member, &Frame::Attach(attachment));
+    let register = Register {
+        directory: DirectoryId(100),
+        endpoints: Endpoints::default(),
+        labels: Labels::default(),
+        shard: 0,
+    };
+    receive(
+        &mut member,
+        &Frame::Register {
+            number: 2,
+            register,
+        },
+    );
+    let answers = outputs(&mut member);
+    assert!(
+        answers.len() == 2 && answers[0].contains("NotLed"),
+        "{answers:?}"
+    );
+    assert!(answers[1].contains("NotLeader"), "{answers:?}");
+    assert!(member.registrants.is_empty() && member.followers.is_empty());
+    let request = RequestId(5);
+    let change = crate::quorum::Change::Remove {
+        voter: crate::quorum::VoterId(1),
+    };
+    member.handle(Duration::ZERO, Input::Change { request, change });
+    assert!(outputs(&mut member)[0].contains("NotLeader"));
 }

@@ -64,12 +64,24 @@ enum Event {
     Space {
         of: DirectoryId,
     },
+    /// Something for a node, which takes its time to look at it.
+    AtNode {
+        node: NodeId,
+        life: u64,
+        what: ForNode,
+    },
     /// A node's own timer.
     Look {
         node: NodeId,
     },
     Submit,
     Mishap,
+}
+
+enum ForNode {
+    Linked(u64),
+    Cut,
+    Message(TableMessage),
 }
 
 struct Server {
@@ -100,7 +112,13 @@ struct Link {
 struct Follower {
     disk: Arc<FaultyDisk>,
     controller: Box<dyn Controller>,
+    /// The link that it has heard of last.
+    link: u64,
+    /// Whether its server has a link for it.
     is_linked: bool,
+    life: u64,
+    /// When it looks at the last thing that it was sent.
+    last: u64,
     /// What it was asked for and has not answered, by token.
     pending: BTreeMap<u64, TopicId>,
 }
@@ -218,7 +236,10 @@ impl World {
                 let follower = Follower {
                     disk,
                     controller,
+                    link: 0,
                     is_linked: false,
+                    life: 0,
+                    last: 0,
                     pending: BTreeMap::new(),
                 };
                 world.nodes.insert(*node, follower);
@@ -410,6 +431,22 @@ impl World {
             }
             Event::Start { of } => self.start(of)?,
             Event::Space { of } => self.servers[&of].disk.set_space(None),
+            Event::AtNode { node, life, what } => {
+                let follower = self.nodes.get_mut(&node).expect("it is one");
+                if follower.life == life {
+                    match what {
+                        ForNode::Linked(link) => {
+                            follower.link = link;
+                            follower.controller.linked(LEADER, true);
+                        }
+                        ForNode::Cut => follower.controller.linked(LEADER, false),
+                        ForNode::Message(message) => {
+                            follower.controller.take_message(LEADER, message)
+                        }
+                    }
+                    self.go_on(node)?;
+                }
+            }
             Event::Look { node } => {
                 self.at(self.now + 100 * MS, Event::Look { node });
                 self.go_on(node)?;
@@ -512,10 +549,25 @@ impl World {
         if self.servers[&home].member.is_none() {
             return Ok(());
         }
-        for message in self.drive(node)? {
-            self.give(home, Input::Node(node, message))?;
+        let messages = self.drive(node)?;
+        let link = self.nodes[&node].link;
+        for message in messages {
+            self.give(home, Input::Node(node, link, message))?;
         }
         Ok(())
+    }
+
+    /// A node gets something, in order. Now and then it is at something else for long.
+    fn at_node(&mut self, node: NodeId, what: ForNode) {
+        let delay = match self.random.one_in(50) {
+            true => self.random.within(50 * MS, 400 * MS),
+            false => self.random.within(0, 300),
+        };
+        let now = self.now;
+        let follower = self.nodes.get_mut(&node).expect("it is one");
+        follower.last = follower.last.max(now + delay);
+        let (at, life) = (follower.last, follower.life);
+        self.at(at, Event::AtNode { node, life, what });
     }
 
     /// Does what a server wants, and looks at its table.
@@ -545,27 +597,21 @@ impl World {
                         );
                     }
                 }
-                Output::NodeLinked(node) => {
+                Output::NodeLinked(node, link) => {
                     let follower = self.nodes.get_mut(&node).expect("it is one");
                     if std::mem::replace(&mut follower.is_linked, true) {
                         return Err(format!("node {node} has two links"));
                     }
-                    follower.controller.linked(LEADER, true);
-                    self.go_on(node)?;
+                    self.at_node(node, ForNode::Linked(link));
                 }
                 Output::NodeCut(node) => {
                     let follower = self.nodes.get_mut(&node).expect("it is one");
                     if !std::mem::take(&mut follower.is_linked) {
                         return Err(format!("node {node} has lost a link that it has not"));
                     }
-                    follower.controller.linked(LEADER, false);
-                    self.go_on(node)?;
+                    self.at_node(node, ForNode::Cut);
                 }
-                Output::Node(node, message) => {
-                    let follower = self.nodes.get_mut(&node).expect("it is one");
-                    follower.controller.take_message(LEADER, message);
-                    self.go_on(node)?;
-                }
+                Output::Node(node, message) => self.at_node(node, ForNode::Message(message)),
                 Output::Disk { token, operation } => {
                     let server = self.server(of);
                     server.operation = Some(operation);
@@ -801,6 +847,8 @@ impl World {
     fn restart_node(&mut self, node: NodeId) {
         let follower = self.nodes.get_mut(&node).expect("it is one");
         follower.is_linked = false;
+        follower.link = 0;
+        follower.life += 1;
         follower.disk.power_loss(Survival::Nothing);
         follower.controller = testing::following(&follower.disk, false, node, PATIENCE);
         for (token, topic) in std::mem::take(&mut follower.pending) {

@@ -8,7 +8,6 @@ use ::log::testing::FaultyDisk;
 use broker::controller::{Command, CommandToken, Home, LEADER, testing};
 use broker::node::Now;
 use std::sync::mpsc::RecvTimeoutError;
-use std::time::Duration;
 use wire::Durability;
 use wire::TopicId;
 use wire::record::{Endpoints, Labels, Record, TopicRecord};
@@ -21,7 +20,7 @@ const VOTERS: u64 = 3;
 
 /// Something for a node.
 enum ForNode {
-    Linked,
+    Linked(u64),
     Cut,
     Message(TableMessage),
     /// A topic is to be made. Says when it is.
@@ -37,8 +36,8 @@ type Nodes = Arc<Mutex<BTreeMap<DirectoryId, Vec<Registered>>>>;
 struct Node(Sender<ForNode>, Nodes);
 
 impl LocalNodes for Node {
-    fn linked(&mut self, _: NodeId) {
-        let _ = self.0.send(ForNode::Linked);
+    fn linked(&mut self, _: NodeId, link: u64) {
+        let _ = self.0.send(ForNode::Linked(link));
     }
 
     fn cut(&mut self, _: NodeId) {
@@ -62,9 +61,13 @@ fn follow(node: NodeId, came: &Receiver<ForNode>, service: &Mutex<Option<Service
     let disk = testing::new_disk();
     let mut controller = testing::following(&disk, true, node, 2 * WATCHDOG);
     let mut makers = BTreeMap::new();
+    let mut link = 0;
     loop {
         match came.recv_timeout(Duration::from_millis(50)) {
-            Ok(ForNode::Linked) => controller.linked(LEADER, true),
+            Ok(ForNode::Linked(number)) => {
+                link = number;
+                controller.linked(LEADER, true);
+            }
             Ok(ForNode::Cut) => controller.linked(LEADER, false),
             Ok(ForNode::Message(message)) => controller.take_message(LEADER, message),
             Ok(ForNode::Make(number, done)) => {
@@ -90,7 +93,7 @@ fn follow(node: NodeId, came: &Receiver<ForNode>, service: &Mutex<Option<Service
         }
         while let Some((_, message)) = controller.poll_message() {
             if let Some(service) = &*service.lock().unwrap() {
-                service.send(node, message);
+                service.send(node, link, message);
             }
         }
         while let Some((CommandToken(number), result)) = controller.poll_completion() {
@@ -203,8 +206,8 @@ impl Site {
                 std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), self.number);
             TableVoter::open(recovered, settings, Duration::ZERO, seed).unwrap()
         });
-        let first_number =
-            began.elapsed().as_nanos() as u64 + (u64::from(std::process::id()) << 32);
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let first_number = now.unwrap().as_nanos() as u64;
         let mut peers = peers.clone();
         peers.remove(&PeerId(self.number.into()));
         let parts = ServiceParts {
@@ -229,11 +232,10 @@ impl Site {
         self.service = Some(service);
     }
 
-    /// The service ends, and its node hears so.
+    /// The service ends, whose node hears so of it.
     fn end(&mut self) {
         *self.way.lock().unwrap() = None;
         self.service = None;
-        self.to_node.send(ForNode::Cut).unwrap();
     }
 
     fn make(&self, number: u64) -> Receiver<u64> {

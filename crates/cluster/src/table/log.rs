@@ -14,6 +14,9 @@ use wire::{ErrorCode, ErrorReply};
 
 /// Commands that the quorum has at once; more wait here.
 const PROPOSED_MAX: usize = 256;
+/// A command waits so many ticks for space before it is refused: more than two elections take. Who leads as long as that
+/// after it was asked knows of all that was decided before, so that the command was not.
+const FULL_TICKS: u64 = 25;
 /// After how long a caller is to ask again that was refused for want of space, milliseconds.
 const FULL_RETRY_MS: u32 = 1000;
 
@@ -22,7 +25,7 @@ const FULL_RETRY_MS: u32 = 1000;
 /// A command that the quorum refuses takes with it all behind it, for those build on it:
 ///
 /// ```text
-///      another is about to lead
+///      another is about to lead, or there is no space
 ///     ┌───────────────┐
 ///     ▼               │
 ///   Gathered ──► Proposed ──► Decided
@@ -34,14 +37,17 @@ pub(super) struct QuorumLog {
     entries: VecDeque<Entry>,
     /// In the order of their submission; those that are over first, those not proposed last.
     commands: VecDeque<Command>,
-    /// The quorum takes none for now: another is about to lead.
+    /// The quorum takes none for now: another is about to lead, or there is no space.
     is_held: bool,
+    ticks: u64,
     failure: Option<String>,
     random: Random,
 }
 
 struct Command {
     request: RequestId,
+    /// The tick that it was submitted in.
+    since: u64,
     state: State,
 }
 
@@ -59,6 +65,7 @@ impl QuorumLog {
             entries: VecDeque::new(),
             commands: VecDeque::new(),
             is_held: false,
+            ticks: 0,
             failure: None,
             random,
         }
@@ -136,11 +143,11 @@ impl QuorumLog {
             }
             // Each is asked for under its id once, so that nothing came of it.
             Err(Refused::NotLeader { .. }) => {
-                self.is_held = true;
-                let state = &mut self.commands[place].state;
-                if let State::Proposed(payload) = state {
-                    *state = State::Gathered(std::mem::take(payload));
-                }
+                self.hold(place);
+                return true;
+            }
+            Err(Refused::Full) if self.ticks < self.commands[place].since + FULL_TICKS => {
+                self.hold(place);
                 return true;
             }
             Err(Refused::Unknown) => return false,
@@ -163,9 +170,19 @@ impl QuorumLog {
         true
     }
 
-    /// Some time has passed: the quorum may take commands again.
+    /// The quorum does not take it now.
+    fn hold(&mut self, place: usize) {
+        self.is_held = true;
+        let state = &mut self.commands[place].state;
+        if let State::Proposed(payload) = state {
+            *state = State::Gathered(std::mem::take(payload));
+        }
+    }
+
+    /// A tick has passed: the quorum may take commands again.
     pub(super) fn go_on(&mut self) {
         self.is_held = false;
+        self.ticks += 1;
     }
 
     /// This voter does not lead any more: nothing is known of what it has under way.
@@ -197,25 +214,30 @@ impl TableLog for QuorumLog {
     }
 
     fn submit(&mut self, records: Vec<Record>) {
-        let refused = self.commands.iter().find_map(|it| match &it.state {
-            State::Refused(error) => Some(error.clone()),
-            _ => None,
-        });
+        let mut states = self.commands.iter().map(|it| &it.state);
+        let is_behind = states.any(|it| matches!(it, State::Refused(_)));
         let payload = records.to_bytes();
-        let state = match refused {
-            Some(error) => State::Refused(error),
-            None if payload.len() > PAYLOAD_BYTES_MAX => {
-                let message = format!(
-                    "a change of the table has {} bytes, and at most {PAYLOAD_BYTES_MAX} are decided at once",
-                    payload.len()
-                );
-                let error = ErrorReply::fatal(ErrorCode::LimitExceeded, message);
-                State::Refused(ControlError::Refused(error))
-            }
-            None => State::Gathered(payload.into()),
+        let state = if is_behind {
+            let message = "a change of the table before this one was refused";
+            let error = ErrorReply::retryable(ErrorCode::NotLeader, 100, message);
+            State::Refused(ControlError::Refused(error))
+        } else if payload.len() > PAYLOAD_BYTES_MAX {
+            let message = format!(
+                "a change of the table has {} bytes, and at most {PAYLOAD_BYTES_MAX} are decided at once",
+                payload.len()
+            );
+            let error = ErrorReply::fatal(ErrorCode::LimitExceeded, message);
+            State::Refused(ControlError::Refused(error))
+        } else {
+            State::Gathered(payload.into())
         };
         let request = self.request_id();
-        self.commands.push_back(Command { request, state });
+        let since = self.ticks;
+        self.commands.push_back(Command {
+            request,
+            state,
+            since,
+        });
     }
 
     fn poll_completion(&mut self) -> Option<Result<(), ControlError>> {
@@ -266,6 +288,7 @@ mod tests {
             assert!(log.answered(first, Ok(5)));
             log.apply(5, &payload).unwrap();
             let (second, _) = log.next_to_propose().unwrap();
+            log.ticks += FULL_TICKS;
             assert!(log.answered(second, Err(Refused::Full)));
             // One that comes before the refusal was seen is built on it, too.
             log.submit(vec![Record::Table(TableId(4))]);
@@ -275,7 +298,14 @@ mod tests {
         assert_eq!(refused(), (false, vec![true, false, false, false]));
         assert!(with(Fault::BuiltOnRefused, refused).0);
         let mut log = log();
-        let (first, _) = log.next_to_propose().unwrap();
+        let (first, payload) = log.next_to_propose().unwrap();
+        // There may be space before long.
+        for _ in 0..FULL_TICKS {
+            assert!(log.answered(first, Err(Refused::Full)));
+            assert!(log.next_to_propose().is_none() && completions(&mut log).is_empty());
+            log.go_on();
+            assert_eq!(log.next_to_propose(), Some((first, payload.clone())));
+        }
         log.answered(first, Err(Refused::Full));
         assert_eq!(completions(&mut log), [false; 3]);
         // It was seen: what comes now is not built on it.
@@ -306,6 +336,30 @@ mod tests {
         log.resign();
         // Its answer may come after that, and is of nobody.
         assert!(log.answered(first, Err(Refused::Unknown)));
+    }
+
+    #[test]
+    fn who_asks_for_too_much_is_refused_for_good_and_who_comes_behind_may_ask_again() {
+        let mut log = QuorumLog::new(Random::new(1));
+        let long = |bytes| {
+            let definition = "x".repeat(bytes);
+            let topic = wire::record::TopicRecord {
+                namespace: String::new(),
+                name: "t".into(),
+                topic: wire::TopicId(1),
+                definition,
+            };
+            vec![Record::Topic(topic)]
+        };
+        log.submit(long(PAYLOAD_BYTES_MAX));
+        log.submit(long(1));
+        let refused = std::iter::from_fn(|| log.poll_completion()).map(|it| match it {
+            Err(ControlError::Refused(error)) => error.retryable,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(refused.collect::<Vec<_>>(), [false, true]);
+        log.submit(long(1));
+        assert!(log.next_to_propose().is_some());
     }
 
     #[test]

@@ -428,9 +428,8 @@ impl TableLeader {
     }
 
     /// A server asks on this link which node it is. Answered by [`TableLeader::poll_registered`], when that is decided.
-    pub fn register(&mut self, log: &mut dyn TableLog, link: LinkId, register: Register) {
+    pub fn register(&mut self, link: LinkId, register: Register) {
         self.registering.register(link, register);
-        self.submit_nodes(log);
     }
 
     /// The next answer to a server that has registered, and its link. Polled when [`TableLeader::advance`] was called.
@@ -438,8 +437,9 @@ impl TableLeader {
         self.registering.poll_answer()
     }
 
-    /// Submits what is to be said of nodes that have registered, if nothing about nodes is under way.
-    fn submit_nodes(&mut self, log: &mut dyn TableLog) {
+    /// Submits what is to be said of nodes that have registered, if nothing about nodes is under way. Called before the log
+    /// goes on: changes of nodes that came with them go first.
+    pub fn submit_nodes(&mut self, log: &mut dyn TableLog) {
         let mut claims = self.under_way.iter().map(|it| &it.claims);
         if !self.registering.is_waiting() || claims.any(Claims::have_node) {
             return;

@@ -84,6 +84,7 @@ impl Controller for Leading {
     }
 
     fn advance(&mut self) {
+        self.leader.submit_nodes(&mut self.single);
         Controller::advance(&mut self.single);
         // What is gathered goes out behind what is polled: of followers that is done here.
         while self.leader.advance(&mut self.single) {
@@ -134,7 +135,7 @@ impl Controller for Leading {
     }
 
     fn register(&mut self, link: LinkId, register: Register) -> Result<(), ErrorReply> {
-        self.leader.register(&mut self.single, link, register);
+        self.leader.register(link, register);
         Ok(())
     }
 

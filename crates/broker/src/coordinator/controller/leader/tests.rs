@@ -115,6 +115,7 @@ fn a_copy_that_has_more_than_this_leader_waits_until_it_has_it_too() {
 fn what_the_table_refuses_is_refused_when_no_other_can_have_decided_it() {
     let (mut leader, mut log) = leading();
     follow(&mut leader, &mut log, 0);
+    sent(&mut leader, &mut log);
     propose(&mut leader, &mut log, 1, 1);
     log.decide();
     sent(&mut leader, &mut log);
@@ -133,6 +134,7 @@ fn what_the_table_refuses_is_refused_when_no_other_can_have_decided_it() {
 fn a_refusal_of_the_last_link_is_none_of_this_one() {
     let (mut leader, mut log) = leading();
     follow(&mut leader, &mut log, 0);
+    sent(&mut leader, &mut log);
     propose(&mut leader, &mut log, 1, 1);
     log.decide();
     sent(&mut leader, &mut log);
@@ -140,6 +142,7 @@ fn a_refusal_of_the_last_link_is_none_of_this_one() {
     leader.linked(NODE);
     let place = log.place;
     follow(&mut leader, &mut log, place);
+    sent(&mut leader, &mut log);
     // It asks for something else now, and for that again.
     propose(&mut leader, &mut log, 2, 3);
     log.decide();
