@@ -39,9 +39,14 @@ def sites(tmp_path: Path) -> Iterator[tuple[Server, Server]]:
 
 
 def group(server: Server) -> dict[str, Any]:
-    server.connect().close()
-    document: dict[str, Any] = json.loads(server.group_file.read_text())
-    return document
+    """What its group file says. By its socket a server is reached a moment before it has written that: until then the
+    file is of the run before."""
+    with server.connect() as driver:
+        instance = driver.status()["instance"]
+    while True:
+        document: dict[str, Any] = json.loads(server.group_file.read_text())
+        if document["instance"] == instance:
+            return document
 
 
 def port(server: Server) -> int:
