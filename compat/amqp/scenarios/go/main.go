@@ -384,8 +384,14 @@ func messagesExpire() string {
 	defer connection.Close()
 	channel := must(connection.Channel())
 	queue := private(channel, nil)
+	check(channel.Confirm(false))
+	confirms := channel.NotifyPublish(make(chan amqp.Confirmation, 2))
 	send(channel, "", queue, "short", amqp.Publishing{Expiration: "1"})
 	send(channel, "", queue, "long")
+	// Before that the queue may not count them.
+	for at := 0; at < 2; at++ {
+		<-confirms
+	}
 	for ready(channel, queue).Messages > 1 {
 		time.Sleep(10 * time.Millisecond)
 	}
