@@ -156,10 +156,13 @@ impl TableVoter {
         seed: u64,
     ) -> Result<Self, String> {
         let mut random = Random::new(seed);
-        let quorum = Quorum::open(settings, random.number(), now, recovered)?;
+        let seed = random.number();
+        let mut log = QuorumLog::new(random, &settings);
+        log.set_time(now);
+        let quorum = Quorum::open(settings, seed, now, recovered)?;
         let mut voter = Self {
             quorum,
-            log: QuorumLog::new(random),
+            log,
             leader: TableLeader::standby(0),
             standing: Standing::Away,
             changes: Vec::new(),
@@ -216,6 +219,7 @@ impl TableVoter {
     /// Takes something that happened.
     pub fn handle(&mut self, now: Duration, input: Input) {
         self.now = self.now.max(now);
+        self.log.set_time(self.now);
         if self.standing == Standing::Over {
             if let Input::Change { request, .. } = input {
                 let result = Err(Refused::NotLeader { hint: None });

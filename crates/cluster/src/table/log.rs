@@ -1,12 +1,13 @@
 //! The table's commands in the quorum's log.
 
 use crate::faults::{Fault, planted};
-use crate::quorum::{PAYLOAD_BYTES_MAX, Refused, RequestId};
+use crate::quorum::{PAYLOAD_BYTES_MAX, Refused, RequestId, Settings};
 use crate::random::Random;
 use broker::controller::{ControlError, Home, TableLog};
 use broker::table::Table;
 use bytes::Bytes;
 use std::collections::VecDeque;
+use std::time::Duration;
 use wire::codec::{Codec, DecodeError, Reader};
 use wire::record::Record;
 use wire::table::Entry;
@@ -14,9 +15,6 @@ use wire::{ErrorCode, ErrorReply};
 
 /// Commands that the quorum has at once; more wait here.
 const PROPOSED_MAX: usize = 256;
-/// A command waits so many ticks for space before it is refused: more than two elections take. Who leads as long as that
-/// after it was asked knows of all that was decided before, so that the command was not.
-const FULL_TICKS: u64 = 25;
 /// After how long a caller is to ask again that was refused for want of space, milliseconds.
 const FULL_RETRY_MS: u32 = 1000;
 
@@ -39,15 +37,18 @@ pub(super) struct QuorumLog {
     commands: VecDeque<Command>,
     /// The quorum takes none for now: another is about to lead, or there is no space.
     is_held: bool,
-    ticks: u64,
+    now: Duration,
+    /// A command waits so long for space before it is refused: longer than two elections take. Who leads as long as that after it
+    /// was asked knows of all that was decided before, so that the command was not.
+    full_after: Duration,
     failure: Option<String>,
     random: Random,
 }
 
 struct Command {
     request: RequestId,
-    /// The tick that it was submitted in.
-    since: u64,
+    /// When it was submitted.
+    since: Duration,
     state: State,
 }
 
@@ -59,13 +60,15 @@ enum State {
 }
 
 impl QuorumLog {
-    pub(super) fn new(random: Random) -> Self {
+    pub(super) fn new(random: Random, settings: &Settings) -> Self {
+        let elections = settings.election_ticks_max as u32 * 5 / 2;
         Self {
             table: Table::default(),
             entries: VecDeque::new(),
             commands: VecDeque::new(),
             is_held: false,
-            ticks: 0,
+            now: Duration::ZERO,
+            full_after: settings.tick * elections,
             failure: None,
             random,
         }
@@ -146,7 +149,7 @@ impl QuorumLog {
                 self.hold(place);
                 return true;
             }
-            Err(Refused::Full) if self.ticks < self.commands[place].since + FULL_TICKS => {
+            Err(Refused::Full) if self.now < self.commands[place].since + self.full_after => {
                 self.hold(place);
                 return true;
             }
@@ -179,10 +182,14 @@ impl QuorumLog {
         }
     }
 
-    /// A tick has passed: the quorum may take commands again.
+    /// It is so late now.
+    pub(super) fn set_time(&mut self, now: Duration) {
+        self.now = now;
+    }
+
+    /// Some time has passed: the quorum may take commands again.
     pub(super) fn go_on(&mut self) {
         self.is_held = false;
-        self.ticks += 1;
     }
 
     /// This voter does not lead any more: nothing is known of what it has under way.
@@ -232,7 +239,7 @@ impl TableLog for QuorumLog {
             State::Gathered(payload.into())
         };
         let request = self.request_id();
-        let since = self.ticks;
+        let since = self.now;
         self.commands.push_back(Command {
             request,
             state,
@@ -266,8 +273,12 @@ mod tests {
     use crate::faults::with;
     use wire::TableId;
 
+    fn empty() -> QuorumLog {
+        QuorumLog::new(Random::new(1), &Settings::default())
+    }
+
     fn log() -> QuorumLog {
-        let mut log = QuorumLog::new(Random::new(1));
+        let mut log = empty();
         for id in 1..=3 {
             log.submit(vec![Record::Table(TableId(id))]);
         }
@@ -288,7 +299,7 @@ mod tests {
             assert!(log.answered(first, Ok(5)));
             log.apply(5, &payload).unwrap();
             let (second, _) = log.next_to_propose().unwrap();
-            log.ticks += FULL_TICKS;
+            log.set_time(log.full_after);
             assert!(log.answered(second, Err(Refused::Full)));
             // One that comes before the refusal was seen is built on it, too.
             log.submit(vec![Record::Table(TableId(4))]);
@@ -300,12 +311,15 @@ mod tests {
         let mut log = log();
         let (first, payload) = log.next_to_propose().unwrap();
         // There may be space before long.
-        for _ in 0..FULL_TICKS {
+        // However often it is asked for meanwhile.
+        for ms in (0..2500).step_by(10) {
+            log.set_time(Duration::from_millis(ms));
             assert!(log.answered(first, Err(Refused::Full)));
             assert!(log.next_to_propose().is_none() && completions(&mut log).is_empty());
             log.go_on();
             assert_eq!(log.next_to_propose(), Some((first, payload.clone())));
         }
+        log.set_time(Duration::from_millis(2500));
         log.answered(first, Err(Refused::Full));
         assert_eq!(completions(&mut log), [false; 3]);
         // It was seen: what comes now is not built on it.
@@ -340,7 +354,7 @@ mod tests {
 
     #[test]
     fn who_asks_for_too_much_is_refused_for_good_and_who_comes_behind_may_ask_again() {
-        let mut log = QuorumLog::new(Random::new(1));
+        let mut log = empty();
         let long = |bytes| {
             let definition = "x".repeat(bytes);
             let topic = wire::record::TopicRecord {
