@@ -13,14 +13,18 @@ use socket2::SockRef;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// How long the way there may take, and the answer of the other side.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(15);
+/// For so long the first look for an offer at a meeting place goes on, and so often it is made: one that waits there comes
+/// again within this time of each visitor.
+const MEET_WITHIN: Duration = Duration::from_secs(2);
+const MEET_AGAIN: Duration = Duration::from_millis(50);
 /// What a meeting place says to an offer that waits, `docs/format/relay.md`.
 const WAITS: [u8; 6] = [20, 3, 3, 0, 1, 1];
 /// What it says to one that may not begins so, and ends with why.
@@ -58,6 +62,24 @@ impl Destination {
     /// Connects to a relay.
     pub(crate) async fn dial(&self, config: &Arc<ClientConfig>) -> Result<Dialled, RelayError> {
         self.in_time(self.connect(config)).await
+    }
+
+    /// The same, for the first time: one who offers at a meeting place comes back there a moment after each who has come by
+    /// the name of the offer, who may be anybody that has read it on the way. So who finds nobody there looks again for a
+    /// while.
+    pub(crate) async fn dial_first(
+        &self,
+        config: &Arc<ClientConfig>,
+    ) -> Result<Dialled, RelayError> {
+        let until = Instant::now() + MEET_WITHIN;
+        loop {
+            match self.dial(config).await {
+                Err(RelayError::NobodyWaits(_)) if Instant::now() < until => {
+                    sleep(MEET_AGAIN).await;
+                }
+                dialled => return dialled,
+            }
+        }
     }
 
     /// Gives up what takes too long.
@@ -150,7 +172,7 @@ impl Destination {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
         match inner {
             Some(rustls::Error::AlertReceived(AlertDescription::UnrecognisedName)) => {
-                RelayError::Unreachable(format!(
+                RelayError::NobodyWaits(format!(
                     "nobody waits at {self} with this code: the offer is over, or has not come there yet"
                 ))
             }

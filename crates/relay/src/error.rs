@@ -12,6 +12,8 @@ pub enum RelayError {
     System(String),
     /// The other side can't be reached.
     Unreachable(String),
+    /// The meeting place is reached, and no offer of this code waits there.
+    NobodyWaits(String),
     /// It is no relay, or breaks the protocol.
     Protocol(String),
     /// Nobody may come in, or this one may not.
@@ -25,7 +27,11 @@ pub enum RelayError {
 impl fmt::Display for RelayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(text) | Self::System(text) | Self::Unreachable(text) | Self::Protocol(text) => {
+            Self::Usage(text)
+            | Self::System(text)
+            | Self::Unreachable(text)
+            | Self::NobodyWaits(text)
+            | Self::Protocol(text) => {
                 f.write_str(text)
             }
             Self::Refused(refusal) => refusal.fmt(f),

@@ -141,7 +141,7 @@ async fn begin(
         terms,
         targets: targets.keys().cloned().collect(),
     };
-    let mut dialled = destination.dial(&config).await?;
+    let mut dialled = destination.dial_first(&config).await?;
     let key = options.code.key();
     let proof = prove(&key, Claim::Joins, &dialled.binding);
     let first = Hello {

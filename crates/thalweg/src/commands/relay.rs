@@ -118,7 +118,7 @@ fn follow(what: &str, relay: &Relay, mut report: Report) -> Result<(), Failure> 
 fn failure(subject: &str, error: &RelayError) -> Failure {
     let code = match error {
         RelayError::Usage(_) => Code::Usage,
-        RelayError::Unreachable(_) => Code::NoServer,
+        RelayError::Unreachable(_) | RelayError::NobodyWaits(_) => Code::NoServer,
         _ => Code::Failure,
     };
     Failure::new(code, subject, error)
