@@ -41,6 +41,8 @@ faults::faults! {
     LinksMixed,
     /// A peer of another cluster has a link.
     ClusterNotChecked,
+    /// A peer is who it says it is, whatever its certificate says.
+    NameNotChecked,
     /// Where both ends dial, both connections become links.
     BothLinksStay,
     /// A frame is taken whatever its checksums say.

@@ -14,7 +14,7 @@ mod tests;
 
 pub use hello::{Goodbye, Reason};
 pub use interface::{Ended, LinksConfig, NotSent, PeerEvent, PeerState, PeerStatus, Security};
-pub use settings::{LinkSettings, MESSAGE_COST_BYTES, PeerId};
+pub use settings::{LinkSettings, MESSAGE_COST_BYTES, PeerId, certificate_name};
 
 use crate::quorum::ClusterId;
 use crate::random::Random;
@@ -80,7 +80,7 @@ impl PeerLinks {
     /// [`NetError::Address`] says what is wrong with the configuration; [`NetError::System`] what the system lacks.
     pub fn open(config: &LinksConfig) -> Result<Self, NetError> {
         config.settings.check().map_err(NetError::Address)?;
-        let protected = Protected::new(&config.security)?;
+        let protected = Protected::new(&config.security, config.own)?;
         let listener = protected.listen(&config.listen)?;
         let address = listener.address();
         let mut reactor = Reactor::new()?;
@@ -111,6 +111,21 @@ impl PeerLinks {
     /// Where it listens, with the port that the system chose for port 0.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// The cluster of this server, which was not known when it began to listen. To be called before the first
+    /// [`PeerLinks::poll`].
+    pub fn set_cluster(&mut self, cluster: ClusterId) {
+        self.cluster = cluster;
+    }
+
+    /// Another certificate of this server and its key, in PEM, for connections from now on. Links that stand go on. Does
+    /// nothing without TLS.
+    ///
+    /// # Errors
+    /// [`NetError::Address`] if it would not count at peers; the old one is kept.
+    pub fn renew(&mut self, chain: &[u8], key: &[u8]) -> Result<(), NetError> {
+        self.protected.renew(chain, key, self.own)
     }
 
     /// Makes [`PeerLinks::poll`] return, from any thread.
@@ -348,17 +363,14 @@ impl PeerLinks {
 
     /// TCP and TLS are done: the other end is asked for its certificate, and the dialling end says hello.
     fn opened(&mut self, link: LinkId) {
-        let shown = self
-            .reactor
-            .peek(link)
-            .map(|link| link.peer().certificates.clone());
+        let shown = self.shown(link);
         let now = self.clock.elapsed();
         let Some(connection) = self.connections.get_mut(&link) else {
             return;
         };
         connection.enter(Phase::Greeting, now);
         let side = connection.side;
-        if let Some(goodbye) = self.protected.refuse(&shown.unwrap_or_default()) {
+        if let Some(goodbye) = self.protected.refuse(&shown) {
             return self.leave(link, goodbye);
         }
         if let Side::Dialled(peer) = side {
@@ -367,6 +379,12 @@ impl PeerLinks {
                 peer.greeted();
             }
         }
+    }
+
+    /// The certificates that the other end of a connection has shown.
+    fn shown(&self, link: LinkId) -> Vec<Bytes> {
+        let link = self.reactor.peek(link);
+        link.map_or_else(Vec::new, |link| link.peer().certificates.clone())
     }
 
     fn say_hello(&mut self, link: LinkId, to: PeerId) {
@@ -462,6 +480,9 @@ impl PeerLinks {
             }
         };
         if let Some(goodbye) = hello.refuse(self.cluster, self.own) {
+            return self.leave(link, goodbye);
+        }
+        if let Some(goodbye) = self.protected.refuse_as(&self.shown(link), hello.from) {
             return self.leave(link, goodbye);
         }
         match self

@@ -70,6 +70,7 @@ pub struct ServiceParts {
 enum Ask {
     Member(Input),
     Peers(BTreeMap<PeerId, Vec<String>>),
+    Renew { chain: Vec<u8>, key: Vec<u8> },
 }
 
 struct Inbox {
@@ -128,6 +129,17 @@ impl ServiceHandle {
     /// A voter is to change. Answered by [`LocalNodes::changed`].
     pub fn change(&self, request: RequestId, change: Change) {
         self.0.put(Ask::Member(Input::Change { request, change }));
+    }
+
+    /// The servers that vote, in place of those before: for a server without a voter.
+    pub fn set_voters(&self, voters: Vec<DirectoryId>) {
+        self.0.put(Ask::Member(Input::Voters(voters)));
+    }
+
+    /// Another certificate of this server and its key, in PEM, for links from now on. One that peers would not take is
+    /// written to the log, and the old one kept.
+    pub fn renew(&self, chain: Vec<u8>, key: Vec<u8>) {
+        self.0.put(Ask::Renew { chain, key });
     }
 
     /// The other servers, in place of those before, and where they are.
@@ -277,6 +289,11 @@ impl Running {
             match ask {
                 Ask::Member(input) => self.give(input),
                 Ask::Peers(peers) => self.parts.links.set_peers(&peers),
+                Ask::Renew { chain, key } => {
+                    if let Err(error) = self.parts.links.renew(&chain, &key) {
+                        (self.parts.log)(format!("the old certificate is kept: {error}"));
+                    }
+                }
             }
         }
         if due.is_some_and(|due| self.began.elapsed() >= due) {

@@ -49,7 +49,7 @@ pub use stripes::{Striped, StripesFrom};
 pub use tcp::Tcp;
 pub use tls::{
     Authorities, CRYPTO_PROVIDER, Fingerprint, Identities, Identity, Proxies, Proxy, Tls, Trust,
-    Untrusted, certificates_in, certificates_pem, crypto_provider,
+    Untrusted, certificates_in, certificates_pem, crypto_provider, is_for_name,
 };
 pub use transports::Transports;
 pub use unix::Unix;

@@ -14,9 +14,8 @@ pub enum Security {
     /// TLS 1.3, where both ends show a certificate of this authority. All of it is PEM.
     ///
     /// The certificates are to be good for clients (no extended key usage, or one with
-    /// `clientAuth`), as each server is one. They say that their holder is a server of the
-    /// cluster, not which one, so that the names in them do not matter: the authority is
-    /// to sign for this cluster alone.
+    /// `clientAuth`), as each server is one, and the authority is to sign for this cluster alone. Which server
+    /// the holder is one of the names for hosts in them says: [`certificate_name`](super::certificate_name).
     Tls {
         /// The certificate of the cluster's own authority; several while one replaces another.
         authority: Vec<u8>,

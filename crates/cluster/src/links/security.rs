@@ -2,10 +2,12 @@
 
 use super::hello::{Goodbye, Reason};
 use super::interface::Security;
+use super::settings::{PeerId, certificate_name};
+use crate::faults::{Fault, planted};
 use bytes::Bytes;
 use net::{
     Authorities, Carries, Identities, Identity, Link, LinkOptions, Listener, NetError, Tcp, Tls,
-    Transport, Trust,
+    Transport, Trust, is_for_name,
 };
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::SystemTime;
@@ -18,6 +20,8 @@ pub(super) struct Protected {
 
 struct Certificates {
     authorities: Authorities,
+    /// What those are shown that dial this server.
+    identities: Identities,
     /// Chain and key of this server, for those that it dials.
     shown: Vec<u8>,
 }
@@ -35,8 +39,49 @@ impl Certificates {
     }
 }
 
+impl Certificates {
+    /// Refuses what peers would.
+    fn check(&self, identity: &Identity, own: PeerId) -> Result<(), NetError> {
+        let shown = identity.certificates();
+        let verified = self.verify(&shown).and_then(|()| verify_name(&shown, own));
+        verified.map_err(|why| {
+            NetError::Address(format!("this server would not count as a peer: {why}"))
+        })
+    }
+}
+
+/// Chain and key as a connection takes them.
+fn shown(chain: &[u8], key: &[u8]) -> Vec<u8> {
+    [chain, &b"\n"[..], key].concat()
+}
+
+/// Whether a certificate is this server's.
+fn verify_name(chain: &[Bytes], of: PeerId) -> Result<(), String> {
+    let name = certificate_name(of);
+    let is_of_it = chain.first().is_some_and(|own| is_for_name(own, &name));
+    match is_of_it || planted(Fault::NameNotChecked) {
+        true => Ok(()),
+        false => Err(format!(
+            "its certificate is not that of {of}: it does not have the name {name}"
+        )),
+    }
+}
+
 impl Protected {
-    pub(super) fn new(security: &Security) -> Result<Self, NetError> {
+    /// Another certificate of this server, for connections from now on.
+    pub(super) fn renew(&mut self, chain: &[u8], key: &[u8], own: PeerId) -> Result<(), NetError> {
+        let Some(certificates) = &mut self.certificates else {
+            return Ok(());
+        };
+        let identity = Identity::from_pem(chain, key)?;
+        certificates.check(&identity, own)?;
+        certificates.shown = shown(chain, key);
+        certificates.identities.replace(identity);
+        Ok(())
+    }
+
+    /// For this server.
+    pub(super) fn new(security: &Security, own: PeerId) -> Result<Self, NetError> {
         let options = LinkOptions {
             carries: Carries::Bytes,
             ..LinkOptions::default()
@@ -52,22 +97,19 @@ impl Protected {
                 certificates: None,
             });
         };
+        let identity = Identity::from_pem(chain, key)?;
         let certificates = Certificates {
             authorities: Authorities::from_pem(authority)
                 .map_err(|error| NetError::Address(format!("the cluster's authority: {error}")))?,
-            shown: [chain, &b"\n"[..], key].concat(),
+            identities: Identities::new(identity.clone()),
+            shown: shown(chain, key),
         };
-        let identity = Identity::from_pem(chain, key)?;
-        certificates
-            .verify(&identity.certificates())
-            .map_err(|why| {
-                NetError::Address(format!("this server would not count as a peer: {why}"))
-            })?;
+        certificates.check(&identity, own)?;
         // The handshake takes any certificate whose key signs it, at both ends. Whether it counts is asked at
         // both ends before a byte goes through, by `refuse`: so each can tell the other in words.
         let tls = Tls::new(options)
             .trusting(Trust::ByOtherProof)
-            .listening_as(Identities::new(identity))
+            .listening_as(certificates.identities.clone())
             .asking(certificates.authorities.clone());
         Ok(Self {
             transport: Box::new(tls),
@@ -131,6 +173,15 @@ impl Protected {
             .err()
             .map(|why| Goodbye::of(Reason::Certificate, why))
     }
+
+    /// Why the other end of a connection is not the server that it says it is.
+    pub(super) fn refuse_as(&self, shown: &[Bytes], peer: PeerId) -> Option<Goodbye> {
+        self.certificates.as_ref()?;
+        let verified = verify_name(shown, peer);
+        verified
+            .err()
+            .map(|why| Goodbye::of(Reason::Certificate, why))
+    }
 }
 
 /// The address of a host and a port; IPv4 before IPv6. Asks the system, which may take its time.
@@ -149,7 +200,7 @@ mod tests {
 
     #[test]
     fn without_tls_only_loopback_addresses_are_listened_at_and_dialled() {
-        let plain = Protected::new(&Security::Plain).unwrap();
+        let plain = Protected::new(&Security::Plain, PeerId(1)).unwrap();
         for address in ["tcp://0.0.0.0:0", "tcp://[::]:0"] {
             let error = plain.listen(address).map(drop).unwrap_err().to_string();
             assert!(error.contains("loopback addresses"), "{error}");
@@ -168,7 +219,7 @@ mod tests {
 
     #[test]
     fn an_address_that_is_none_of_this_security_is_refused_with_the_reason() {
-        let plain = Protected::new(&Security::Plain).unwrap();
+        let plain = Protected::new(&Security::Plain, PeerId(1)).unwrap();
         for (address, words) in [
             ("127.0.0.1:1", "tcp://HOST:PORT"),
             ("tls://127.0.0.1:1", "no certificate"),

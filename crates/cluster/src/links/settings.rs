@@ -44,6 +44,12 @@ pub struct LinkSettings {
     pub unlisted_max: usize,
 }
 
+/// The name that the certificate of a server has, beside those of its host.
+pub fn certificate_name(server: PeerId) -> String {
+    // A domain that nobody has (RFC 2606).
+    format!("{:032x}.peer.invalid", server.0)
+}
+
 /// What a message that waits counts beside its bytes.
 pub const MESSAGE_COST_BYTES: u64 = 256;
 

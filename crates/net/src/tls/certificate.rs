@@ -5,8 +5,10 @@ use crate::contract::NetError;
 use base64::Engine;
 use bytes::Bytes;
 use rustls::RootCertStore;
-use rustls::pki_types::CertificateDer;
+use rustls::client::verify_server_name;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::ParsedCertificate;
 use std::fmt;
 use std::sync::Arc;
 
@@ -55,6 +57,18 @@ impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
+}
+
+/// Whether a certificate in DER is for this name of a host. Whether it counts is another question.
+pub fn is_for_name(der: &[u8], name: &str) -> bool {
+    let der = CertificateDer::from(der);
+    let (Ok(certificate), Ok(name)) = (
+        ParsedCertificate::try_from(&der),
+        ServerName::try_from(name),
+    ) else {
+        return false;
+    };
+    verify_server_name(&certificate, &name).is_ok()
 }
 
 /// The certificates of authorities in a text in PEM.

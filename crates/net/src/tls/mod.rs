@@ -14,7 +14,7 @@ mod stream;
 mod trust;
 
 pub use authorities::{Authorities, Untrusted};
-pub use certificate::{Fingerprint, certificates_in, certificates_pem};
+pub use certificate::{Fingerprint, certificates_in, certificates_pem, is_for_name};
 pub use identity::{Identities, Identity};
 pub use primitives::{CRYPTO_PROVIDER, crypto_provider};
 pub use proxy::{Proxies, Proxy};

@@ -7,7 +7,8 @@ use super::shared::{Published, Shared};
 use crate::error::ServerError;
 use crate::host::random_u128;
 use crate::issuing::{self, DAY, RENEWED_AFTER, Signed, Subject, failed, not_made};
-use net::{Authorities, Identities, Identity, certificates_in, certificates_pem};
+use cluster::links::certificate_name;
+use net::{Authorities, Identity, certificates_in, certificates_pem};
 use rcgen::{DistinguishedName, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair};
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -135,7 +136,7 @@ impl ClusterAuthority {
     /// A certificate of a server, with a key that is made for it: valid for 30 days, from a day ago on.
     ///
     /// Its subject is organization `Thalweg cluster` and, as common name, the 32 digits of the data directory; its
-    /// alternative names are `hosts`, names and addresses. It is for both ends of a connection.
+    /// alternative names are `hosts`, names and addresses, and [`certificate_name`]. It is for both ends of a connection.
     ///
     /// # Errors
     /// [`ServerError::System`] if a host cannot be the name of one.
@@ -148,9 +149,11 @@ impl ClusterAuthority {
         let mut name = DistinguishedName::new();
         name.push(DnType::OrganizationName, USE);
         name.push(DnType::CommonName, directory.to_string());
+        let mut hosts = hosts.to_vec();
+        hosts.push(certificate_name(directory.into()));
         let subject = Subject {
             name,
-            hosts,
+            hosts: &hosts,
             usages: vec![
                 ExtendedKeyUsagePurpose::ServerAuth,
                 ExtendedKeyUsagePurpose::ClientAuth,
@@ -183,14 +186,12 @@ fn late(published: &Published, waited: Duration, shared: &impl Shared) -> Server
     }
 }
 
-/// The certificate that a server shows to others, made anew at two thirds of its life.
+/// The certificates that a server shows to others: a new one at two thirds of the life of the one before.
 #[derive(Debug)]
 pub struct PeerCertificates {
     authority: ClusterAuthority,
     directory: DirectoryId,
     hosts: Vec<String>,
-    identities: Identities,
-    authorities: Authorities,
     renew_at: SystemTime,
 }
 
@@ -204,41 +205,29 @@ impl PeerCertificates {
         directory: DirectoryId,
         hosts: Vec<String>,
         now: SystemTime,
-    ) -> Result<Self, ServerError> {
+    ) -> Result<(Self, PeerIdentity), ServerError> {
         let issued = authority.issue(directory, &hosts, now)?;
-        Ok(Self {
-            identities: Identities::new(issued.identity()?),
-            authorities: issued.authorities()?,
+        let certificates = Self {
             authority,
             directory,
             hosts,
             renew_at: now + RENEWED_AFTER,
-        })
+        };
+        Ok((certificates, issued))
     }
 
-    /// What this server shows; a new certificate counts for connections from then on.
-    pub fn identities(&self) -> Identities {
-        self.identities.clone()
-    }
-
-    /// By which certificates other servers are known.
-    pub fn authorities(&self) -> Authorities {
-        self.authorities.clone()
-    }
-
-    /// Takes a new certificate if it is time; says whether it has.
+    /// Has a new certificate made if it is time.
     ///
     /// # Errors
-    /// As [`ClusterAuthority::issue`]. The old certificate is kept, and tried to be replaced a day later.
-    pub fn refresh(&mut self, now: SystemTime) -> Result<bool, ServerError> {
+    /// As [`ClusterAuthority::issue`]. It is tried again a day later.
+    pub fn refresh(&mut self, now: SystemTime) -> Result<Option<PeerIdentity>, ServerError> {
         if now < self.renew_at {
-            return Ok(false);
+            return Ok(None);
         }
         self.renew_at = now + DAY;
         let issued = self.authority.issue(self.directory, &self.hosts, now)?;
-        self.identities.replace(issued.identity()?);
         self.renew_at = now + RENEWED_AFTER;
-        Ok(true)
+        Ok(Some(issued))
     }
 }
 
@@ -249,7 +238,9 @@ mod tests {
     use crate::cluster::faults::{Fault, with};
     use crate::cluster::shared::SharedDirectory;
     use crate::host::Host;
-    use net::{Fingerprint, LinkEvent, Reactor, ReactorEvent, Tls, Transport, Trust, Untrusted};
+    use net::{
+        Fingerprint, Identities, LinkEvent, Reactor, ReactorEvent, Tls, Transport, Trust, Untrusted,
+    };
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
     use std::sync::Barrier;
@@ -460,24 +451,20 @@ mod tests {
         let now = SystemTime::now();
         let hosts = vec!["node7".to_owned()];
         let certificates = PeerCertificates::new(authority, DirectoryId(1), hosts, now);
-        let mut certificates = certificates.unwrap();
-        let shown: Identities = certificates.identities();
-        let hashes = || -> Vec<Fingerprint> { shown.current().fingerprints() };
-        let before = hashes();
-        assert!(
-            !certificates
-                .refresh(now + DAY * 20 - Duration::from_secs(1))
-                .unwrap()
-        );
-        assert_eq!(hashes(), before);
+        let (mut certificates, first) = certificates.unwrap();
+        let hashes = |identity: &PeerIdentity| -> Vec<Fingerprint> {
+            identity.identity().unwrap().fingerprints()
+        };
+        let early = certificates.refresh(now + DAY * 20 - Duration::from_secs(1));
+        assert!(early.unwrap().is_none());
         let later = now + DAY * 20;
-        assert!(certificates.refresh(later).unwrap());
-        assert_ne!(hashes()[0], before[0]);
-        assert_eq!(hashes()[1], before[1]);
-        assert!(!certificates.refresh(later + DAY).unwrap());
+        let second = certificates.refresh(later).unwrap().unwrap();
+        assert_ne!(hashes(&second)[0], hashes(&first)[0]);
+        assert_eq!(hashes(&second)[1], hashes(&first)[1]);
+        assert!(certificates.refresh(later + DAY).unwrap().is_none());
         let since = (now + DAY * 45).duration_since(UNIX_EPOCH).unwrap();
-        let chain = shown.current().certificates();
-        assert_eq!(certificates.authorities().verify(&chain, since), Ok(()));
+        let chain = second.identity().unwrap().certificates();
+        assert_eq!(first.authorities().unwrap().verify(&chain, since), Ok(()));
     }
 
     #[test]

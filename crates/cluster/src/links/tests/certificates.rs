@@ -1,7 +1,8 @@
 //! Authorities and certificates, made when tests run.
 
-use super::super::Security;
+use super::super::{PeerId, Security, certificate_name};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use std::ops::Range;
 
 /// Signs certificates.
 pub(super) struct Authority {
@@ -26,10 +27,17 @@ impl Authority {
         Self { issuer, pem }
     }
 
-    /// A certificate that is good from the beginning of one year to that of another.
+    /// A certificate of all servers that tests have, good from the beginning of one year to that of another.
     pub(super) fn holder(&self, years: (i32, i32)) -> Holder {
+        self.holder_for(1..16, years)
+    }
+
+    /// The same, of these servers alone.
+    pub(super) fn holder_for(&self, servers: Range<u128>, years: (i32, i32)) -> Holder {
         let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec!["some-server".to_owned()]).unwrap();
+        let names = servers.map(|server| certificate_name(PeerId(server)));
+        let names = names.chain(["some-server".to_owned()]).collect::<Vec<_>>();
+        let mut params = CertificateParams::new(names).unwrap();
         params.not_before = rcgen::date_time_ymd(years.0, 1, 1);
         params.not_after = rcgen::date_time_ymd(years.1, 1, 1);
         let certificate = params.signed_by(&key, &self.issuer).unwrap();

@@ -93,6 +93,57 @@ fn a_server_that_has_no_certificate_of_its_cluster_does_not_begin() {
     }
 }
 
+/// Whether one server of a cluster that says it is another one is refused, and both ends say so.
+fn another_name_is_refused() -> bool {
+    let cluster = Authority::new("cluster");
+    let mut node = Node::new(1, &cluster.security(), patient());
+    let certificate = cluster.holder_for(2..3, (2020, 2200));
+    let mut stranger = Stranger::to(&node, Some(&certificate));
+    let hello = Hello {
+        cluster: CLUSTER,
+        from: PeerId(3),
+        to: node.id,
+        greeting: Greeting { run: 1, ended: 0 },
+    };
+    stranger.until(&mut node, "it is connected", |stranger, _| stranger.is_up);
+    stranger.say_frame(Kind::Hello, &hello.to_bytes());
+    stranger.until(&mut node, "it is refused or not", |_, node| {
+        node.ups() > 0 || !node.refused().is_empty()
+    });
+    if node.ups() > 0 {
+        return false;
+    }
+    let goodbye = stranger.hears_why(&mut node);
+    assert!(goodbye.text.contains("is not that of"), "{goodbye}");
+    reasons(&node) == [Some(Reason::Certificate)]
+}
+
+#[test]
+fn a_server_that_says_it_is_another_one_of_its_cluster_is_refused() {
+    assert!(another_name_is_refused());
+}
+
+#[test]
+fn a_name_that_nobody_checks_is_noticed() {
+    assert!(!with(Fault::NameNotChecked, another_name_is_refused));
+}
+
+#[test]
+fn a_server_whose_certificate_is_of_another_one_does_not_begin_and_does_not_take_it_later() {
+    let cluster = Authority::new("cluster");
+    let of_another = cluster.holder_for(2..3, (2020, 2200));
+    let security = cluster.security_of(&of_another);
+    let error = PeerLinks::open(&config(1, &security, patient())).unwrap_err();
+    assert!(error.to_string().contains("is not that of"), "{error}");
+    let mut links = PeerLinks::open(&config(1, &cluster.security(), patient())).unwrap();
+    let renewed = links.renew(of_another.chain.as_bytes(), of_another.key.as_bytes());
+    assert!(renewed.unwrap_err().to_string().contains("is not that of"));
+    let own = cluster.holder_for(1..2, (2020, 2200));
+    links
+        .renew(own.chain.as_bytes(), own.key.as_bytes())
+        .unwrap();
+}
+
 #[test]
 fn without_tls_it_listens_on_loopback_addresses_alone() {
     let config = LinksConfig {
