@@ -363,7 +363,7 @@ impl TableVoter {
                 self.leader.restored(index);
             }
             quorum::Output::TakeSnapshot { upto } => {
-                let bytes = self.log.snapshot();
+                let bytes = self.log.take_snapshot();
                 self.give(quorum::Input::Snapshot { index: upto, bytes });
             }
             quorum::Output::Answer { request, result } => self.answered(request, result),

@@ -1,7 +1,7 @@
 //! The table's commands in the quorum's log.
 
 use crate::faults::{Fault, planted};
-use crate::quorum::{PAYLOAD_BYTES_MAX, Refused, RequestId, Settings};
+use crate::quorum::{PAYLOAD_BYTES_MAX, Refused, RequestId, SNAPSHOT_BYTES_MAX, Settings};
 use crate::random::Random;
 use broker::controller::{ControlError, Home, TableLog};
 use broker::table::Table;
@@ -15,6 +15,11 @@ use wire::{ErrorCode, ErrorReply};
 
 /// Commands that the quorum has at once; more wait here.
 const PROPOSED_MAX: usize = 256;
+/// A table of so many bytes gets nothing new; what makes it smaller, and what goes on with what there is, has the rest of a
+/// snapshot's space.
+const TABLE_BYTES_MAX: usize = SNAPSHOT_BYTES_MAX / 4 * 3;
+/// A table that seems full is counted anew so often at most.
+const COUNTED_EVERY: Duration = Duration::from_secs(1);
 /// After how long a caller is to ask again that was refused for want of space, milliseconds.
 const FULL_RETRY_MS: u32 = 1000;
 
@@ -43,6 +48,14 @@ pub(super) struct QuorumLog {
     full_after: Duration,
     failure: Option<String>,
     random: Random,
+    /// The bytes of the table at most: as a snapshot, and of the entries since it was counted.
+    bytes: usize,
+    /// Whether there were entries since, and when that was.
+    is_counted: bool,
+    /// Of the commands that were not refused when they were submitted.
+    under_way_bytes: usize,
+    counted_at: Duration,
+    bytes_max: usize,
 }
 
 struct Command {
@@ -50,6 +63,8 @@ struct Command {
     /// When it was submitted.
     since: Duration,
     state: State,
+    /// What it counts among those under way.
+    bytes: usize,
 }
 
 enum State {
@@ -71,6 +86,11 @@ impl QuorumLog {
             full_after: settings.tick * elections,
             failure: None,
             random,
+            bytes: 0,
+            is_counted: true,
+            under_way_bytes: 0,
+            counted_at: Duration::ZERO,
+            bytes_max: TABLE_BYTES_MAX,
         }
     }
 
@@ -106,7 +126,45 @@ impl QuorumLog {
         if !records.is_empty() {
             self.entries.push_back(Entry { index, records });
         }
+        self.bytes += payload.len();
+        self.is_counted = false;
         Ok(())
+    }
+
+    fn counted(&mut self, bytes: usize) {
+        self.bytes = bytes;
+        self.is_counted = true;
+        self.counted_at = self.now;
+    }
+
+    /// Why records are not asked for that make the table larger, if so.
+    fn is_full(&mut self, records: &[Record]) -> Option<ErrorReply> {
+        let grows = |record: &Record| match record {
+            Record::Topic(_) | Record::Consumer(_) => true,
+            // One that opens again has a later epoch, and no more.
+            Record::Producer(it) => {
+                let topic = self.table.topic(it.topic);
+                topic.is_none_or(|topic| !topic.producers.contains_key(&it.name))
+            }
+            Record::Node(node) => self.table.nodes().get(node.node).is_none(),
+            _ => false,
+        };
+        let is_over = |log: &Self| log.bytes + log.under_way_bytes >= log.bytes_max;
+        if !is_over(self) || !records.iter().any(grows) {
+            return None;
+        }
+        // What was deleted, and what was written twice, is in it until then.
+        if !self.is_counted && self.now >= self.counted_at + COUNTED_EVERY {
+            self.counted(self.snapshot().len());
+        }
+        let bytes = self.bytes + self.under_way_bytes;
+        (bytes >= self.bytes_max).then(|| {
+            let message = format!(
+                "the table of the cluster has {bytes} bytes, and at most {}: delete topics, groups or queues that nobody needs",
+                self.bytes_max
+            );
+            ErrorReply::fatal(ErrorCode::LimitExceeded, message)
+        })
     }
 
     /// The table is as this snapshot has it; one without bytes is that of a cluster that was just founded.
@@ -117,11 +175,18 @@ impl QuorumLog {
             let records = read("snapshot of the table", bytes)?;
             records.into_iter().for_each(|it| self.table.apply(it));
         }
+        self.counted(bytes.len());
         Ok(())
     }
 
     /// The table as a snapshot.
-    pub(super) fn snapshot(&self) -> Bytes {
+    pub(super) fn take_snapshot(&mut self) -> Bytes {
+        let bytes = self.snapshot();
+        self.counted(bytes.len());
+        bytes
+    }
+
+    fn snapshot(&self) -> Bytes {
         let records = self.table.records();
         let records: Vec<Record> = records
             .filter(|it| Home::of(it) == Home::Table)
@@ -195,6 +260,7 @@ impl QuorumLog {
     /// This voter does not lead any more: nothing is known of what it has under way.
     pub(super) fn resign(&mut self) {
         self.commands.clear();
+        self.under_way_bytes = 0;
         self.is_held = false;
     }
 
@@ -202,6 +268,7 @@ impl QuorumLog {
     pub(super) fn fail(&mut self, reason: String) {
         self.failure.get_or_insert(reason);
         self.commands.clear();
+        self.under_way_bytes = 0;
     }
 }
 
@@ -235,15 +302,23 @@ impl TableLog for QuorumLog {
             );
             let error = ErrorReply::fatal(ErrorCode::LimitExceeded, message);
             State::Refused(ControlError::Refused(error))
+        } else if let Some(error) = self.is_full(&records) {
+            State::Refused(ControlError::Refused(error))
         } else {
             State::Gathered(payload.into())
         };
+        let bytes = match &state {
+            State::Gathered(payload) => payload.len(),
+            _ => 0,
+        };
+        self.under_way_bytes += bytes;
         let request = self.request_id();
         let since = self.now;
         self.commands.push_back(Command {
             request,
             state,
             since,
+            bytes,
         });
     }
 
@@ -252,7 +327,9 @@ impl TableLog for QuorumLog {
             State::Gathered(_) | State::Proposed(_) => return None,
             State::Decided | State::Refused(_) => {}
         }
-        match self.commands.pop_front()?.state {
+        let command = self.commands.pop_front()?;
+        self.under_way_bytes -= command.bytes;
+        match command.state {
             State::Refused(error) => Some(Err(error)),
             _ => Some(Ok(())),
         }
@@ -374,6 +451,56 @@ mod tests {
         assert_eq!(refused.collect::<Vec<_>>(), [false, true]);
         log.submit(long(1));
         assert!(log.next_to_propose().is_some());
+    }
+
+    #[test]
+    fn a_full_table_takes_what_makes_it_smaller_and_then_again_what_makes_it_larger() {
+        let mut log = empty();
+        log.bytes_max = 10_000;
+        let topic = |id: u128| {
+            vec![Record::Topic(wire::record::TopicRecord {
+                namespace: String::new(),
+                name: format!("t{id}"),
+                topic: wire::TopicId(id),
+                definition: "x".repeat(1000),
+            })]
+        };
+        let mut index = 0;
+        let mut decide = |log: &mut QuorumLog| {
+            while let Some((request, payload)) = log.next_to_propose() {
+                index += 1;
+                log.apply(index, &payload).unwrap();
+                log.answered(request, Ok(index));
+            }
+            std::iter::from_fn(|| log.poll_completion())
+                .filter(|it| it.is_ok())
+                .count()
+        };
+        // What is under way counts.
+        (0..20).for_each(|id| log.submit(topic(id)));
+        assert_eq!(decide(&mut log), 10);
+        log.submit(topic(30));
+        match log.poll_completion() {
+            Some(Err(ControlError::Refused(error))) => {
+                assert!(
+                    !error.retryable && error.message.contains("delete topics"),
+                    "{error}"
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+        for id in 0..5 {
+            log.submit(vec![Record::TopicDeleted(wire::TopicId(id))]);
+        }
+        assert_eq!(decide(&mut log), 5);
+        // It is smaller once it is counted.
+        log.submit(topic(31));
+        assert_eq!(decide(&mut log), 0);
+        log.set_time(COUNTED_EVERY);
+        log.submit(topic(31));
+        assert_eq!(decide(&mut log), 1);
+        let bytes = log.take_snapshot();
+        assert_eq!(log.bytes, bytes.len());
     }
 
     #[test]
