@@ -21,7 +21,7 @@ pub(crate) fn at_node(
     let session = sessions.get(caller.link);
     let peer = session.map_or("", |session| session.peer.address.as_str());
     ErrorReply {
-        leader_hint: ctx.options.nodes.hint(home, peer),
+        leader_hint: ctx.options.nodes.hint(home, ctx.node(), peer),
         ..ErrorReply::retryable(ErrorCode::NotLeader, 0, what)
     }
 }

@@ -84,6 +84,17 @@ impl Nodes {
         }
     }
 
+    /// Whether a node has not been reached for a while, as the table says.
+    pub(crate) fn is_away(&self, node: NodeId) -> bool {
+        match &self.0 {
+            Known::Shards(_) => false,
+            Known::Table(nodes) => {
+                let record = nodes.get(node);
+                record.is_some_and(|record| record.state == NodeState::Away)
+            }
+        }
+    }
+
     /// A shard listens at these addresses; one of every interface is at the host that its client has reached. What it has said
     /// before stays; a node of another table is none. Of nodes of a table the table says where they are.
     pub fn listens(&self, node: NodeId, directory: DirectoryId, endpoints: Vec<String>) {
@@ -131,22 +142,43 @@ impl Nodes {
         }
     }
 
-    /// What a client hears of where a node is, whose own address is `peer`: `ADDRESS#DIRECTORY`, for the transport that
-    /// it came by. Without the directory, `#NODE`, as long as that node has not said where it is.
-    pub fn hint(&self, node: NodeId, peer: &str) -> String {
+    /// What a client of the node `own` hears of where another node is, whose own address is `peer`: `ADDRESS#DIRECTORY`, for the
+    /// transport that it came by. Sockets are of one host: on another one a client of these gets TLS, or TCP where there is none.
+    /// Without the directory, `#NODE`, as long as that node has not said where it is.
+    pub fn hint(&self, node: NodeId, own: NodeId, peer: &str) -> String {
         let Some((directory, endpoints)) = self.place(node) else {
             return format!("#{node}");
         };
-        let own = scheme(peer);
-        let of_scheme = |wanted: &str| {
-            let mut endpoints = endpoints.iter();
-            endpoints.find(|one| scheme(one) == wanted).cloned()
+        let schemes: &[&str] = match (scheme(peer), self.are_on_one_host(node, own)) {
+            ("shm", true) => &["shm", "unix"],
+            ("unix", true) => &["unix"],
+            ("shm" | "unix", false) => &["tls", "tcp"],
+            // Who came encrypted goes on so.
+            ("tls", _) => &["tls"],
+            ("tcp", _) => &["tcp", "tls"],
+            (other, _) => &[other],
         };
-        let address = of_scheme(own).or_else(|| match own {
-            "shm" => of_scheme("unix"),
-            _ => None,
+        let mut address = schemes.iter().filter_map(|wanted| {
+            let mut endpoints = endpoints.iter();
+            endpoints.find(|one| scheme(one) == *wanted)
         });
-        format!("{}#{directory}", address.unwrap_or_default())
+        let address = address.next().map_or("", String::as_str);
+        format!("{address}#{directory}")
+    }
+
+    /// Whether two nodes are on one host, as far as they have said where they are. The shards of one server are.
+    fn are_on_one_host(&self, one: NodeId, other: NodeId) -> bool {
+        match &self.0 {
+            Known::Shards(_) => true,
+            Known::Table(nodes) => {
+                let host = |node| {
+                    nodes
+                        .get(node)
+                        .and_then(|record| record.labels.0.get("host"))
+                };
+                host(one).is_some() && host(one) == host(other)
+            }
+        }
     }
 
     /// The node that a new topic of this name is on, which all nodes agree on: the one whose number gives the greatest hash
@@ -260,7 +292,7 @@ mod tests {
     fn a_client_hears_of_an_address_of_its_own_transport() {
         let nodes = nodes(2);
         let other = NodeId(1);
-        assert_eq!(nodes.hint(other, "tcp://127.0.0.1:4242"), "#1");
+        assert_eq!(nodes.hint(other, LEADER, "tcp://127.0.0.1:4242"), "#1");
         let endpoints = ["tcp://127.0.0.1:9001", "unix:///d/s", "shm:///d/s"].map(str::to_owned);
         nodes.listens(other, DirectoryId(0xd2), endpoints.to_vec());
         nodes.listens(other, DirectoryId(7), Vec::new());
@@ -272,9 +304,12 @@ mod tests {
             ("tls://10.0.0.7:1", ""),
             ("", ""),
         ] {
-            assert_eq!(nodes.hint(other, peer), format!("{address}#{directory}"));
+            assert_eq!(
+                nodes.hint(other, LEADER, peer),
+                format!("{address}#{directory}")
+            );
         }
-        assert_eq!(nodes.hint(NodeId(2), "tcp://h:1"), "#2");
+        assert_eq!(nodes.hint(NodeId(2), LEADER, "tcp://h:1"), "#2");
     }
 
     /// A table's nodes: of each its id, how often it has registered, and its state.
@@ -336,7 +371,7 @@ mod tests {
         let hint = |node: u32, address: &str| {
             let directory = DirectoryId(0xd0 + u128::from(node));
             assert_eq!(
-                known.hint(NodeId(node), "tcp://c:1"),
+                known.hint(NodeId(node), NodeId(1), "tcp://c:1"),
                 format!("{address}#{directory}")
             );
             assert_eq!(known.node_of(directory), Some(NodeId(node)));
@@ -345,7 +380,10 @@ mod tests {
         hint(2, "tcp://h2:5");
         // One that is removed, or that nobody knows yet.
         for node in [3, 4] {
-            assert_eq!(known.hint(NodeId(node), "tcp://c:1"), format!("#{node}"));
+            assert_eq!(
+                known.hint(NodeId(node), NodeId(1), "tcp://c:1"),
+                format!("#{node}")
+            );
             assert_eq!(known.node_of(DirectoryId(0xd0 + u128::from(node))), None);
         }
         let status = known.status_of_others(NodeId(1));
@@ -355,5 +393,42 @@ mod tests {
             (&others[0]["node"], &others[0]["state"]),
             (&json!(2), &json!("draining"))
         );
+    }
+
+    #[test]
+    fn a_client_of_a_socket_gets_one_of_its_own_host_and_of_another_host_what_is_encrypted() {
+        let mut table = TableNodes::default();
+        for (node, host, endpoints) in [
+            (1, "a", ["unix:///1", "shm:///1", "tcp://a:1", "tls://a:2"]),
+            (2, "a", ["unix:///2", "shm:///2", "tcp://a:3", "tls://a:4"]),
+            (3, "b", ["unix:///3", "shm:///3", "tcp://b:3", "tls://b:4"]),
+            (4, "b", ["unix:///3", "shm:///3", "tcp://b:5", "tcp://b:6"]),
+        ] {
+            table.apply(NodeRecord {
+                node: NodeId(node),
+                directory: DirectoryId(node.into()),
+                epoch: 1,
+                shard: 0,
+                endpoints: Endpoints(endpoints.map(str::to_owned).to_vec()),
+                labels: Labels([("host".to_owned(), host.to_owned())].into_iter().collect()),
+                state: NodeState::Serving,
+            });
+        }
+        let mut known = Arc::new(Nodes::of_table());
+        Nodes::follow(&mut known, &table);
+        for (node, peer, address) in [
+            (2, "unix://", "unix:///2"),
+            (2, "shm://", "shm:///2"),
+            (2, "tcp://a:9", "tcp://a:3"),
+            (3, "unix://", "tls://b:4"),
+            (3, "shm://", "tls://b:4"),
+            (3, "tcp://a:9", "tcp://b:3"),
+            (3, "tls://a:9", "tls://b:4"),
+            (4, "unix://", "tcp://b:5"),
+            (4, "tls://a:9", ""),
+        ] {
+            let hint = known.hint(NodeId(node), NodeId(1), peer);
+            assert_eq!(hint.split_once('#').unwrap().0, address, "{node} {peer}");
+        }
     }
 }

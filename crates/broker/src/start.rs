@@ -621,7 +621,10 @@ fn catch_up(
                 until = upstream.now().monotonic + patience;
                 controller.take_message(LEADER, message);
             }
-            FromLeader::Linked => controller.linked(LEADER, true),
+            FromLeader::Linked => {
+                until = upstream.now().monotonic + patience;
+                controller.linked(LEADER, true);
+            }
             FromLeader::Cut => controller.linked(LEADER, false),
             FromLeader::Nothing => {}
             FromLeader::Gone => {

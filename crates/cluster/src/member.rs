@@ -16,6 +16,7 @@ use frame::{Attachment, Frame};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::time::Duration;
+use wire::record::NodeState;
 use wire::table::{Register, Registered, TableMessage};
 use wire::{DirectoryId, ErrorCode, ErrorReply, NodeId};
 
@@ -25,6 +26,10 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// So long it has to answer a shard that registers: that is decided first. Who does not lead says so at once.
 const REGISTER_WITHIN: Duration = Duration::from_secs(30);
+/// A node that does not follow for so long is away: no new topics are made on it. Longer than a server takes to start again.
+const AWAY_AFTER: Duration = Duration::from_secs(5);
+/// How often the voter that leads looks which nodes do not follow.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Nodes that follow this server's voter at once, as many as the table has.
 const FOLLOWERS_MAX: usize = 4096;
 
@@ -128,6 +133,13 @@ impl Way {
     }
 }
 
+/// Which nodes follow, as the voter that leads has seen.
+struct Watch {
+    seen: BTreeMap<NodeId, Duration>,
+    /// When it looks again.
+    next: Duration,
+}
+
 /// What a shard is answered by a server that does not lead: it asks another one.
 fn not_led() -> ErrorReply {
     ErrorReply::retryable(
@@ -154,6 +166,8 @@ pub struct Member {
     last_registrant: u64,
     /// Nodes that follow this server's voter, each with its server and the number that it asked with last.
     followers: BTreeMap<NodeId, (DirectoryId, u64)>,
+    /// While this server's voter leads: when each node of the table was seen to follow last, and when to look again.
+    watched: Option<Watch>,
     /// The server that was last said to lead.
     hint: Option<DirectoryId>,
     /// The servers of voters, as their messages have said.
@@ -196,6 +210,7 @@ impl Member {
             registrants: BTreeMap::new(),
             last_registrant: 0,
             followers: BTreeMap::new(),
+            watched: None,
             hint: None,
             heard: BTreeMap::new(),
             turn: 0,
@@ -226,7 +241,8 @@ impl Member {
         let registering = self.registering.values().map(|(_, way)| way);
         let ways = self.nodes.values().chain(registering).filter_map(Way::due);
         let voter = self.voter.as_ref().and_then(TableVoter::next_timer);
-        ways.chain(voter).min()
+        let watch = self.watched.as_ref().map(|watch| watch.next);
+        ways.chain(voter).chain(watch).min()
     }
 
     /// The next thing to do.
@@ -299,6 +315,7 @@ impl Member {
         while let Some(output) = self.voter.as_mut().and_then(TableVoter::poll_output) {
             self.take(output);
         }
+        self.watch();
         let is_late = |way: &Way| way.due().is_some_and(|due| self.now >= due);
         let late = self.nodes.iter().filter(|(_, way)| is_late(way));
         let late: Vec<NodeId> = late.map(|(node, _)| *node).collect();
@@ -500,11 +517,47 @@ impl Member {
 
     // ---- the end of the voter
 
-    /// A node follows this server's voter, if that leads.
+    /// Looks which nodes follow, if this server's voter leads: those that do not for a while are away.
+    fn watch(&mut self) {
+        let Some(voter) = self.voter.as_ref().filter(|voter| voter.is_leading()) else {
+            self.watched = None;
+            return;
+        };
+        let watch = self.watched.get_or_insert(Watch {
+            seen: BTreeMap::new(),
+            next: self.now,
+        });
+        if self.now < watch.next {
+            return;
+        }
+        watch.next = self.now + LOOK_EVERY;
+        let mut states = Vec::new();
+        for record in voter.table().nodes().present() {
+            let (node, state) = (record.node, record.state);
+            // One that has not followed since this voter leads has all of the time.
+            let seen = watch.seen.entry(node).or_insert(self.now);
+            if self.followers.contains_key(&node) {
+                *seen = self.now;
+                if state == NodeState::Away {
+                    states.push((node, NodeState::Serving));
+                }
+            } else if state == NodeState::Serving && self.now >= *seen + AWAY_AFTER {
+                states.push((node, NodeState::Away));
+            }
+        }
+        for (node, state) in states {
+            self.give(table::Input::SetState(node, state));
+        }
+    }
+
+    /// A node follows this server's voter, if that leads and the table has the node.
     fn attach(&mut self, server: DirectoryId, attachment: Attachment) -> bool {
         let Attachment { node, number } = attachment;
         let is_known = self.followers.contains_key(&node);
-        if !self.voter.as_ref().is_some_and(TableVoter::is_leading)
+        let leading = self.voter.as_ref().filter(|voter| voter.is_leading());
+        // Who has not registered, or was removed, is none of the table's.
+        let record = leading.and_then(|voter| voter.table().nodes().get(node));
+        if record.is_none_or(|record| record.state == NodeState::Removed)
             || !is_known && self.followers.len() >= FOLLOWERS_MAX
         {
             return false;

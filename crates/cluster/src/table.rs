@@ -19,6 +19,7 @@ use log::QuorumLog;
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
+use wire::record::NodeState;
 use wire::table::{Register, Registered, TableMessage};
 use wire::{ErrorCode, ErrorReply, NodeId, TableId};
 
@@ -44,6 +45,8 @@ pub enum Input {
     /// A server asks which node it is, under a name of the caller's. Answered by [`Output::Registered`], unless
     /// [`Output::Leading`] says before that this voter does not lead any more.
     Register(LinkId, Register),
+    /// A node that has registered is to have this state, if this voter leads. The table says what became of it.
+    SetState(NodeId, NodeState),
     /// An operation of [`Output::Disk`] was carried out.
     DiskDone {
         /// Which.
@@ -253,6 +256,10 @@ impl TableVoter {
             Input::Register(link, register) if self.is_leading() => {
                 self.leader.register(link, register);
             }
+            Input::SetState(node, state) if self.is_leading() => {
+                self.leader.set_state(node, state);
+            }
+            Input::SetState(..) => {}
             Input::Register(link, _) => {
                 let message = "this server does not lead the table";
                 let error = ErrorReply::retryable(ErrorCode::NotLeader, 100, message);

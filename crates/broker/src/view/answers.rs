@@ -3,6 +3,7 @@
 use super::View;
 use crate::answer::Answer;
 use crate::coordinator::served_topic::Slot;
+use crate::coordinator::table::TopicEntry;
 use crate::identity::Identity;
 use crate::ids::Now;
 use crate::refusal::{Refused, no_topic, refuse, unknown_topic};
@@ -39,17 +40,27 @@ impl View<'_> {
         })
     }
 
-    /// The topics of a client's namespace that it may know of: those of this node, and one of each other
-    /// node that has some.
+    /// The topics of a client's namespace that it may know of: those of this node, one of each other node that has some, and
+    /// those of nodes that are away, as the table has them. Who asks about a topic of one that is away gets that one's alone.
     fn topic_list(
         &self,
         about: TopicId,
         identity: &Identity,
         now: Now,
     ) -> Result<TopicList, Refused> {
+        let nodes = &self.ctx.options.nodes;
+        let mut only = None;
         if about != TopicId(0) {
-            let found = self.topics.of(&identity.namespace, about)?;
-            if !identity.may_know(&found.name, now) {
+            let entry = self.commands.table().topic(about);
+            let home = entry.map(TopicEntry::home);
+            only = home.filter(|home| nodes.is_away(*home));
+            let name = match (only, entry) {
+                (Some(_), Some(entry)) if entry.record.namespace == identity.namespace => {
+                    entry.record.name.as_str()
+                }
+                _ => &self.topics.of(&identity.namespace, about)?.name,
+            };
+            if !identity.may_know(name, now) {
                 return Err(unknown_topic(about));
             }
         }
@@ -59,9 +70,16 @@ impl View<'_> {
         let mut others = BTreeMap::new();
         for entry in entries {
             let (home, topic) = (entry.home(), entry.record.topic);
-            match home == self.ctx.node() {
-                true => topics.extend(self.description(topic)),
-                false => drop(others.entry(home).or_insert(topic)),
+            if only.is_some_and(|only| only != home) {
+                continue;
+            }
+            if home == self.ctx.node() {
+                topics.extend(self.description(topic));
+            } else if nodes.is_away(home) {
+                let why = format!("node {home}, which has it, is away");
+                topics.push(self.description_by_table(entry, &why));
+            } else {
+                others.entry(home).or_insert(topic);
             }
         }
         Ok(TopicList {

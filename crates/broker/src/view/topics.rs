@@ -43,6 +43,19 @@ impl View<'_> {
         })
     }
 
+    /// A topic of a node that cannot be asked, as the table has it: its partitions say why nothing more is known.
+    pub fn description_by_table(&self, entry: &TopicEntry, why: &str) -> TopicDescription {
+        let slot = Slot::Failed(why.to_owned());
+        let partitions = entry.partitions.values();
+        let partitions = partitions.map(|record| self.describe_partition(entry, record, &slot));
+        TopicDescription {
+            name: entry.record.name.clone(),
+            topic: entry.record.topic,
+            definition: entry.record.definition.clone(),
+            partitions: partitions.collect(),
+        }
+    }
+
     fn describe_partition(
         &self,
         entry: &TopicEntry,

@@ -55,6 +55,8 @@ pub enum NodeState {
     Draining = 2,
     /// It is no node of the table any more. Its id stays known, so that no other node gets it.
     Removed = 3,
+    /// It has topics, has not been reached for a while, and no new ones are made on it until it is.
+    Away = 4,
 }
 
 impl NodeState {
@@ -64,6 +66,7 @@ impl NodeState {
             Self::Serving => "serving",
             Self::Draining => "draining",
             Self::Removed => "removed",
+            Self::Away => "away",
         }
     }
 }
@@ -83,6 +86,7 @@ impl Codec for NodeState {
             1 => Self::Serving,
             2 => Self::Draining,
             3 => Self::Removed,
+            4 => Self::Away,
             other => return Err(from.refuse("node state", u64::from(other))),
         })
     }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
-use wire::record::{ProposedRecord, Record};
+use wire::record::{NodeState, ProposedRecord, Record};
 use wire::table::{
     Entries, Entry, Follow, Leads, Propose, Refused, Register, Registered, TableMessage, Unled,
 };
@@ -276,7 +276,8 @@ impl TableLeader {
             // Its entry tells.
             return;
         }
-        if records.is_empty() || !records.iter().all(is_of_clients) {
+        // One of nothing says to its node, when it is decided, that all is there that was decided before.
+        if !records.iter().all(is_of_clients) {
             let message = "a proposal is records of the table, and of nothing else";
             let error = ErrorReply::fatal(ErrorCode::Malformed, message);
             self.refuse_in_order(log, node, number, error);
@@ -430,6 +431,11 @@ impl TableLeader {
     /// A server asks on this link which node it is. Answered by [`TableLeader::poll_registered`], when that is decided.
     pub fn register(&mut self, link: LinkId, register: Register) {
         self.registering.register(link, register);
+    }
+
+    /// A node that has registered is to have this state. What became of it the table says: the leader may end first.
+    pub fn set_state(&mut self, node: NodeId, state: NodeState) {
+        self.registering.set_state(node, state);
     }
 
     /// The next answer to a server that has registered, and its link. Polled when [`TableLeader::advance`] was called.

@@ -1,11 +1,11 @@
 //! Which nodes those are that ask the leader: a data directory that is known is its own node again, one
-//! that is not is the next.
+//! that is not is the next. And the state that a node is to have.
 
 use super::{ControlError, undecided};
 use crate::coordinator::table::{Table, TableNodes};
 use crate::faults::{Fault, Planted};
 use crate::ids::LinkId;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use wire::record::{NodeRecord, NodeState, Record};
 use wire::table::{Register, Registered};
 use wire::{ErrorCode, ErrorReply, NodeId};
@@ -31,6 +31,8 @@ pub(super) struct Registering {
     /// What each is answered when the command is decided.
     under_way: Vec<(LinkId, Registered)>,
     answers: VecDeque<(LinkId, Result<Registered, ErrorReply>)>,
+    /// States that nodes are to have.
+    states: BTreeMap<NodeId, NodeState>,
     planted: Planted,
 }
 
@@ -40,8 +42,14 @@ impl Registering {
             waiting: VecDeque::new(),
             under_way: Vec::new(),
             answers: VecDeque::new(),
+            states: BTreeMap::new(),
             planted,
         }
+    }
+
+    /// A node is to have this state, if it has registered and was not removed. Nobody hears what became of it but by the table.
+    pub fn set_state(&mut self, node: NodeId, state: NodeState) {
+        self.states.insert(node, state);
     }
 
     /// Takes a registration, which came by this link. Each is answered on its own: two links that ask for one data directory
@@ -66,7 +74,7 @@ impl Registering {
 
     /// Whether there is something for [`Registering::next_command`].
     pub fn is_waiting(&self) -> bool {
-        self.under_way.is_empty() && !self.waiting.is_empty()
+        self.under_way.is_empty() && !(self.waiting.is_empty() && self.states.is_empty())
     }
 
     /// The records of the next command, if there is one; [`Registering::decided`] says what became of it.
@@ -87,6 +95,19 @@ impl Registering {
                     records.push(Record::Node(record));
                     self.under_way.push((link, Registered { node, epoch }));
                 }
+            }
+        }
+        while records.len() < TOGETHER_MAX
+            && let Some((node, state)) = self.states.pop_first()
+        {
+            let known = nodes.get(node).filter(|it| it.state != state);
+            let record = known.map(|known| NodeRecord {
+                state,
+                ..known.clone()
+            });
+            if let Some(record) = record.filter(|record| nodes.admits(record).is_ok()) {
+                nodes.apply(record.clone());
+                records.push(Record::Node(record));
             }
         }
         if self.planted.is(Fault::RegisteredEarly) {
@@ -112,7 +133,13 @@ impl Registering {
                 );
                 return Err(ErrorReply::fatal(ErrorCode::WrongServer, message));
             }
-            Some(known) => (known.node, known.epoch + 1, known.state),
+            Some(known) => {
+                let state = match known.state {
+                    NodeState::Away => NodeState::Serving,
+                    state => state,
+                };
+                (known.node, known.epoch + 1, state)
+            }
             None if self.planted.is(Fault::NodeIdAgain) => {
                 let count = nodes.present().count() as u32;
                 (NodeId(count + 1), 1, NodeState::Serving)
@@ -279,5 +306,40 @@ mod tests {
             registered.extend(answers.into_iter().map(|(_, it)| it.unwrap().0));
         }
         assert_eq!(registered, (1..=WAITING_MAX as u32).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_node_has_the_state_that_it_is_to_have_until_it_registers_or_is_removed() {
+        use NodeState::{Away, Draining, Removed, Serving};
+        let (mut registering, mut table) = (registering(), Table::default());
+        registering.register(LinkId(1), asked(0xa, 1));
+        registering.register(LinkId(2), asked(0xb, 1));
+        decide(&mut registering, &mut table);
+        let state = |table: &Table, node: u32| table.nodes().get(NodeId(node)).unwrap().state;
+        let mut set = |registering: &mut Registering, node: u32, wanted: NodeState| {
+            registering.set_state(NodeId(node), wanted);
+            assert_eq!(decide(registering, &mut table), []);
+            table.clone()
+        };
+        let now = set(&mut registering, 1, Away);
+        assert_eq!((state(&now, 1), state(&now, 2)), (Away, Serving));
+        assert_eq!(now.nodes().get(NodeId(1)).unwrap().epoch, 1);
+        // One that is as it is to be, and one that there is not, make no command.
+        registering.set_state(NodeId(1), Away);
+        registering.set_state(NodeId(7), Away);
+        assert_eq!(registering.next_command(&now), None);
+        // It has started again.
+        registering.register(LinkId(3), asked(0xa, 2));
+        let mut table = now;
+        assert_eq!(decide(&mut registering, &mut table), [(3, Ok((1, 2)))]);
+        assert_eq!(state(&table, 1), Serving);
+        // A drain outlasts that, and a removal everything.
+        for (wanted, then) in [(Draining, Draining), (Removed, Removed), (Serving, Removed)] {
+            registering.set_state(NodeId(2), wanted);
+            decide(&mut registering, &mut table);
+            registering.register(LinkId(4), asked(0xb, 2));
+            decide(&mut registering, &mut table);
+            assert_eq!(state(&table, 2), then);
+        }
     }
 }
