@@ -2,6 +2,7 @@
 //! groups and queues.
 
 mod alter;
+pub(crate) mod behind;
 pub(crate) mod commands;
 pub mod controller;
 mod cursors;
@@ -21,8 +22,9 @@ use crate::ctx::Ctx;
 use crate::effects::{Effect, QueueNotice};
 use crate::ids::{PartitionKey, RequestId, StorageId};
 use crate::refusal::Refused;
-use crate::request::CoordinatorRequest;
+use crate::request::{CoordinatorRequest, Request};
 use crate::timers::Timer;
+use behind::Behind;
 use commands::{Commands, Decided, Outcome};
 use controller::{ControlError, undecided};
 use gaps::GapRecords;
@@ -58,6 +60,8 @@ pub(crate) struct Coordinator {
     topic_files: TopicFiles,
     /// What the start has found, and could not be recorded yet.
     found: Vec<Vec<Record>>,
+    /// Requests that wait until the table is not behind any more.
+    behind: Behind,
 }
 
 impl Coordinator {
@@ -71,7 +75,25 @@ impl Coordinator {
             gap_records: GapRecords::default(),
             topic_files: TopicFiles::default(),
             found: Vec::new(),
+            behind: Behind::default(),
         }
+    }
+
+    /// A request is asked again when the table here has all that was decided before now.
+    pub fn wait_for_table(
+        &mut self,
+        caller: RequestId,
+        request: Request,
+        refused: Option<Refused>,
+        ctx: &mut Ctx,
+    ) {
+        self.behind
+            .wait(caller, request, refused, &mut self.commands, ctx);
+    }
+
+    /// Nobody waits for the answer to a request any more.
+    pub fn forget_waiting(&mut self, caller: RequestId) {
+        self.behind.forget(caller);
     }
 
     /// How many topics are being made, or get partitions.
@@ -229,6 +251,10 @@ impl Coordinator {
                 members.joined(under_way, result, &mut lent);
             }
             Decided::SharedChanged => {}
+            Decided::CaughtUp => {
+                self.behind
+                    .caught_up(&result, &mut self.commands, around.ctx);
+            }
             Decided::QueueRecorded(id) => {
                 let recorded = QueueNotice::Recorded(result);
                 around.ctx.effects.push_back(Effect::Queue(id, recorded));

@@ -107,7 +107,8 @@ pub(crate) enum Effect {
     /// A request to open a producer is answered with what each partition expects of it.
     ProducerOpened(RequestId, TopicId, ProducerId, ProducerEpoch),
     /// A request is to be done as if its caller had asked for it now: for the cursor of readers of
-    /// steps that have done with one, for a read whose data has come.
+    /// steps that have done with one, for a read whose data has come, for what waited until the table here had all that
+    /// was decided.
     Ask(RequestId, Box<Request>),
     /// A request is answered with the description of a topic.
     Describe(RequestId, TopicId),

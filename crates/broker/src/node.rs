@@ -8,6 +8,7 @@ pub use crate::io::{Input, Job, JobResult, LINK_QUEUED_BYTES_HIGH, LINK_QUEUED_B
 
 use crate::answer::Answer;
 use crate::coordinator::Coordinator;
+use crate::coordinator::behind::Behind;
 use crate::coordinator::controller::{ControlError, Home};
 use crate::coordinator::lent::{Around, Lent};
 use crate::coordinator::members::Members;
@@ -17,7 +18,7 @@ use crate::drain_stage::Drain;
 use crate::effects::{Effect, QueueNotice, ReadFor, WasRead};
 use crate::elsewhere::{About, status_is_here};
 use crate::ids::{Bulk, Membership, Purpose, RequestId, SharedId};
-use crate::options::{NodeError, NodeOptions, StartReport};
+use crate::options::{NodeError, NodeOptions, StartReport, TableRole};
 use crate::partition::{Partition, Partitions, feed_starved};
 use crate::partition_requests::{Forgotten, PartitionRequests, end_reading, forget};
 use crate::queue::{self, Leases, Letters, Queue};
@@ -39,7 +40,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::frame::FrameKind;
 use wire::message::Method;
-use wire::{ErrorReply, TopicId};
+use wire::{ErrorCode, ErrorReply, TopicId};
 
 /// One server's topics, partitions, consumers and producers, as a plain state machine. See [`crate::node`] for how it is driven.
 pub struct Node {
@@ -322,21 +323,7 @@ impl Node {
     /// Does what a client asks for, in whatever protocol.
     fn ask(&mut self, caller: RequestId, asked: Asked) {
         match asked {
-            Asked::Request(request) => {
-                let (coordinator, partitions) = (&self.coordinator, &self.partitions);
-                let in_use = InUse::new(&coordinator.topics, &coordinator.commands, partitions);
-                let about = About::of(&request, &self.ctx);
-                let allowed = self
-                    .sessions
-                    .authorize(caller, &request, in_use, &mut self.ctx);
-                let done = allowed.and_then(|()| self.request(caller, request));
-                if let Err(error) = done {
-                    let table = self.coordinator.commands.table();
-                    let error = about.elsewhere(error, caller, (&self.sessions, table), &self.ctx);
-                    self.ctx.refuse(caller, error);
-                }
-                self.route();
-            }
+            Asked::Request(request) => self.ask_of(caller, request, true),
             Asked::Cancel => self.cancel(caller),
             Asked::Deliveries => self.deliver_again(caller.link),
             Asked::Prefetch(prefetch) => {
@@ -352,6 +339,34 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// Does what a request asks for. A new one may be about what is decided and not known here yet: then it waits.
+    fn ask_of(&mut self, caller: RequestId, request: Request, is_new: bool) {
+        let is_led = matches!(self.ctx.options.role, TableRole::Follows(_));
+        let may_be_behind = is_new && is_led && Behind::may_be(&self.ctx);
+        if may_be_behind && Behind::is_list(&request) {
+            return self.wait_for_table(caller, request, None);
+        }
+        let (coordinator, partitions) = (&self.coordinator, &self.partitions);
+        let in_use = InUse::new(&coordinator.topics, &coordinator.commands, partitions);
+        let about = About::of(&request, &self.ctx);
+        let again = may_be_behind.then(|| Behind::copy_of(&request)).flatten();
+        let sessions = &mut self.sessions;
+        let allowed = sessions.authorize(caller, &request, in_use, &mut self.ctx);
+        if let Err(error) = allowed.and_then(|()| self.request(caller, request)) {
+            let table = self.coordinator.commands.table();
+            let error = about.elsewhere(error, caller, (&self.sessions, table), &self.ctx);
+            match again.filter(|_| error.code == ErrorCode::UnknownTopic) {
+                Some(again) => self.wait_for_table(caller, again, Some(error)),
+                None => self.ctx.refuse(caller, error),
+            }
+        }
+        self.route();
+    }
+
+    fn wait_for_table(&mut self, caller: RequestId, request: Request, refused: Option<Refused>) {
+        self.coordinate(|it, around| it.wait_for_table(caller, request, refused, around.ctx));
     }
 
     /// Has a request done by the object that it is about.
@@ -406,24 +421,18 @@ impl Node {
         topic: TopicId,
         request: QueueRequest,
     ) -> Result<(), Refused> {
-        let (consumer, member) = match &request {
-            QueueRequest::Settle(settle) => {
-                self.drain.refuse_closing()?;
-                (&settle.consumer, settle.member)
-            }
-            QueueRequest::ExtendLeases(extend) => (&extend.consumer, extend.member),
-        };
-        let namespace = self.sessions.namespace(caller.link);
-        let topics = (&self.coordinator.topics, namespace);
+        if let QueueRequest::Settle(_) = &request {
+            self.drain.refuse_closing()?;
+        }
+        let topics = (
+            &self.coordinator.topics,
+            self.sessions.namespace(caller.link),
+        );
         let members = &self.coordinator.members;
-        let id = members.settler(caller, (topic, consumer), member, topics)?;
+        let id = members.settler(caller, topic, &request, topics)?;
         let is_quiet = self.sessions.is_quiet(caller) && !self.drain.is_begun();
-        let done = self.at_queue(id, |queue, lent| match request {
-            QueueRequest::Settle(settle) => queue.settle_leases(caller, settle, is_quiet, lent.ctx),
-            QueueRequest::ExtendLeases(extend) => {
-                queue.extend_leases(caller, &extend, lent.ctx);
-                Ok(())
-            }
+        let done = self.at_queue(id, |queue, lent| {
+            queue.ask(caller, request, is_quiet, lent.ctx)
         });
         done.unwrap_or(Ok(()))
     }
@@ -455,6 +464,7 @@ impl Node {
 
     /// Nobody waits for the answer any more: what can be left undone is.
     fn drop_work(&mut self, caller: RequestId, request: OpenRequest) {
+        self.coordinator.forget_waiting(caller);
         if request.method == Method::ReadData {
             let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
             self.reads.cancel(caller, partitions, ctx);
@@ -584,9 +594,7 @@ impl Node {
             Timer::Queue(id) => {
                 self.at_queue(id, |queue, lent| queue.timer_came(lent.ctx));
             }
-            Timer::Steps(topic) => {
-                self.at_streams(|streams, around| streams.timer_came(topic, around));
-            }
+            Timer::Steps(topic) => self.at_streams(|it, around| it.timer_came(topic, around)),
             Timer::Controller => self.ctx.dirty.controller = true,
             Timer::Found => self.coordinator.record_found(&mut self.ctx),
             Timer::Drain => self.drain_impatiently(),
@@ -656,12 +664,8 @@ impl Node {
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
-            Effect::Answer(caller, answer) => {
-                self.sessions.answer(caller, answer, &mut self.ctx);
-            }
-            Effect::Refuse(caller, error) => {
-                self.sessions.refuse(caller, error, &mut self.ctx);
-            }
+            Effect::Answer(caller, answer) => self.sessions.answer(caller, answer, &mut self.ctx),
+            Effect::Refuse(caller, error) => self.sessions.refuse(caller, error, &mut self.ctx),
             Effect::Deliver(caller, delivery) => {
                 self.sessions.deliver(caller, delivery, &mut self.ctx);
             }
@@ -744,7 +748,7 @@ impl Node {
                 let opened = self.view().producer_opened(topic, producer, epoch);
                 self.ctx.answer(caller, Answer::ProducerOpened(opened));
             }
-            Effect::Ask(caller, request) => self.ask(caller, Asked::Request(*request)),
+            Effect::Ask(caller, request) => self.ask_of(caller, *request, false),
             Effect::Describe(caller, topic) => match self.view().description(topic) {
                 Some(description) => self.ctx.answer(caller, Answer::Topic(description)),
                 None => self.ctx.refuse(caller, unknown_topic(topic)),
@@ -776,9 +780,8 @@ impl Node {
                     queue.member_joined(member, caller, &held, lent)
                 });
                 let (leases, recovering_ms) = joined.unwrap_or(((Vec::new(), held), 0));
-                let who = (caller, member);
                 self.at_members(|members, lent| {
-                    members.queue_joined(id, who, leases, recovering_ms, lent);
+                    members.queue_joined(id, (caller, member), leases, recovering_ms, lent);
                 });
             }
             notice

@@ -36,6 +36,8 @@ pub(crate) enum Decided {
     SharedAnswer(RequestId),
     /// A group or queue has changed.
     SharedChanged,
+    /// The table here has all that was decided before.
+    CaughtUp,
     /// What became of a queue's events is recorded.
     QueueRecorded(SharedId),
     /// A group or queue is gone.
@@ -162,6 +164,19 @@ impl Commands {
         self.submit_command(command, decided, ctx);
     }
 
+    /// `decided` follows when the table here has all that was decided before now.
+    pub fn catch_up(&mut self, decided: Decided, ctx: &mut Ctx) {
+        let token = CommandToken(ctx.next_id());
+        let under_way = UnderWay {
+            home: Home::Table,
+            decided,
+            ahead: Vec::new(),
+        };
+        self.under_way.insert(token, under_way);
+        self.controller.submit_barrier(token);
+        ctx.dirty.controller = true;
+    }
+
     fn submit_command(&mut self, command: Command, decided: Decided, ctx: &mut Ctx) {
         let token = CommandToken(ctx.next_id());
         let under_way = UnderWay {
@@ -254,7 +269,8 @@ impl Commands {
                 decided,
                 mut ahead,
             } = under_way;
-            if result.is_err() {
+            // Nothing is built on one that changes nothing.
+            if result.is_err() && !matches!(decided, Decided::CaughtUp) {
                 // All of its log that are under way are refused with it, one after the other; what
                 // they would have changed is not to be seen in between.
                 let others = self.under_way.values_mut();

@@ -207,6 +207,17 @@ pub trait Controller: Send {
     /// Takes a command. Answered by [`Controller::poll_completion`].
     fn submit(&mut self, token: CommandToken, command: Command);
 
+    /// Submits a command that changes nothing. When it is completed, the table here has all that was decided anywhere
+    /// before it was submitted.
+    fn submit_barrier(&mut self, token: CommandToken) {
+        let nothing = Command {
+            home: Home::Table,
+            records: Vec::new(),
+            durability: Durability::Synced,
+        };
+        self.submit(token, nothing);
+    }
+
     /// What became of a command.
     fn poll_completion(&mut self) -> Option<(CommandToken, Result<(), ControlError>)>;
 

@@ -14,7 +14,7 @@ use super::table::{SharedEntry, Table};
 use crate::ctx::Ctx;
 use crate::ids::{LinkId, Membership, RequestId, SharedId};
 use crate::refusal::{Refused, refuse, unknown_topic};
-use crate::request::Prefetch;
+use crate::request::{Prefetch, QueueRequest};
 use presence::Member;
 use shared::Shared;
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,10 +93,14 @@ impl Members {
     pub fn settler(
         &self,
         caller: RequestId,
-        (topic, consumer): (TopicId, &str),
-        member: MemberId,
+        topic: TopicId,
+        request: &QueueRequest,
         (topics, namespace): (&Topics, &str),
     ) -> Result<SharedId, Refused> {
+        let (consumer, member) = match request {
+            QueueRequest::Settle(settle) => (&settle.consumer, settle.member),
+            QueueRequest::ExtendLeases(extend) => (&extend.consumer, extend.member),
+        };
         let queue = self.of_kind(topics, namespace, topic, consumer, ConsumerKind::Queue)?;
         let state = queue.members.get(&member);
         let own = state.and_then(|state| state.presence.caller());

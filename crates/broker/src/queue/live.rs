@@ -13,6 +13,7 @@ use crate::ctx::Ctx;
 use crate::effects::QueueNotice;
 use crate::ids::{RequestId, SharedId};
 use crate::refusal::{Refused, refuse};
+use crate::request::QueueRequest;
 use crate::timers::Timer;
 use log::{Found, StorageError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,9 +108,25 @@ impl Queue {
         self.core.touch(ctx);
     }
 
-    /// Settles leases of a member; answered when that is durable. `is_quiet` says that nobody
-    /// hurries for the answer.
-    pub fn settle_leases(
+    /// Does what a member asks for. `is_quiet` says that nobody hurries for the answer.
+    pub fn ask(
+        &mut self,
+        caller: RequestId,
+        request: QueueRequest,
+        is_quiet: bool,
+        ctx: &mut Ctx,
+    ) -> Result<(), Refused> {
+        match request {
+            QueueRequest::Settle(settle) => self.settle_leases(caller, settle, is_quiet, ctx),
+            QueueRequest::ExtendLeases(extend) => {
+                self.extend_leases(caller, &extend, ctx);
+                Ok(())
+            }
+        }
+    }
+
+    /// Settles leases of a member; answered when that is durable.
+    fn settle_leases(
         &mut self,
         caller: RequestId,
         settle: Settle,

@@ -199,6 +199,13 @@ impl Cluster {
 
     /// Carries what the nodes have to say, until they have nothing.
     fn carry(&mut self) {
+        assert!(self.carry_but(None).is_empty());
+    }
+
+    /// The same, but for what is for this site, which comes later: returned.
+    fn carry_but(&mut self, late: Option<usize>) -> Vec<Input> {
+        let late = late.map(|site| self.sites[site].id);
+        let mut left = Vec::new();
         loop {
             let said = self.sites.iter_mut().map(|it| {
                 let said = std::mem::take(&mut it.world.to_peers);
@@ -206,7 +213,7 @@ impl Cluster {
             });
             let said: Vec<_> = said.collect();
             if said.iter().all(|(_, said)| said.is_empty()) {
-                return;
+                return left;
             }
             for (from, said) in said {
                 for (to, message) in said {
@@ -214,8 +221,11 @@ impl Cluster {
                     let mut sites = self.sites.iter_mut();
                     let is_there = |it: &&mut Site| it.id == to && (it.is_up || to == LEADER);
                     if let Some(site) = sites.find(is_there) {
-                        let input = PeerInput::Message(from, message);
-                        site.world.input(Input::Peer(input));
+                        let input = Input::Peer(PeerInput::Message(from, message));
+                        match late == Some(to) {
+                            true => left.push(input),
+                            false => site.world.input(input),
+                        }
                     }
                 }
             }
@@ -343,6 +353,57 @@ fn three_nodes_register_and_topics_are_spread_over_them() {
     let of_another = TopicId(directory(3).0);
     let refused = cluster.call::<StatusReply>(1, Method::Status, of_another, &Empty);
     cluster.assert_at(refused, 3);
+}
+
+#[test]
+fn what_another_node_has_made_is_there_by_one_that_is_behind() {
+    let mut cluster = Cluster::new(2);
+    let name = cluster.name_on(1);
+    let maker = cluster.client(1);
+    let (nothing, create) = (TopicId(0), to_create(&name));
+    let world = &mut cluster.sites[1].world;
+    let asked = world.request(maker, Method::CreateTopic, nothing, &create, &[]);
+    let late = cluster.carry_but(Some(2));
+    let made: TopicDescription = cluster.sites[1].world.answered(maker, asked).unwrap();
+    // The other one has not heard of it, and of nothing else that is asked for.
+    let client = cluster.client(2);
+    let world = &mut cluster.sites[2].world;
+    let named = |name: &str| TopicName { name: name.into() };
+    let described = world.request(client, Method::DescribeTopic, nothing, &named(&name), &[]);
+    let gone = world.request(client, Method::DescribeTopic, nothing, &named("none"), &[]);
+    let listed = world.request(client, Method::ListTopics, nothing, &Empty, &[]);
+    late.into_iter().for_each(|input| world.input(input));
+    cluster.carry();
+    let world = &mut cluster.sites[2].world;
+    let list: TopicList = world.answered(client, listed).unwrap();
+    assert_eq!((list.topics.len(), list.others), (0, vec![made.topic]));
+    let none: Result<TopicDescription, _> = world.answered(client, gone);
+    assert_eq!(none.unwrap_err().code, ErrorCode::UnknownTopic);
+    let elsewhere: Result<TopicDescription, _> = world.answered(client, described);
+    cluster.assert_at(elsewhere, 1);
+}
+
+#[test]
+fn who_cannot_ask_the_others_says_so_and_lists_what_it_knows() {
+    let mut cluster = Cluster::new(2);
+    let name = cluster.name_on(1);
+    let made = cluster.create(1, &name).unwrap();
+    cluster.lose(0);
+    let client = cluster.client(2);
+    let world = &mut cluster.sites[2].world;
+    let none = TopicName {
+        name: "none".into(),
+    };
+    let nothing = TopicId(0);
+    let described = world.request(client, Method::DescribeTopic, nothing, &none, &[]);
+    let listed = world.request(client, Method::ListTopics, nothing, &Empty, &[]);
+    world.pass(Duration::from_secs(30));
+    let unknown: Result<TopicDescription, _> = world.answered(client, described);
+    let error = unknown.unwrap_err();
+    assert_eq!((error.code, error.retryable), (ErrorCode::NotLeader, true));
+    assert!(error.message.contains("cannot be asked"), "{error}");
+    let list: TopicList = world.answered(client, listed).unwrap();
+    assert_eq!(list.others, [made.topic]);
 }
 
 #[test]

@@ -115,6 +115,15 @@ struct Pending {
     is_sent: bool,
     /// When it was submitted.
     since: Duration,
+    /// Whether it is proposed although it has no records: when it is decided, all that was decided before it is here.
+    is_barrier: bool,
+}
+
+impl Pending {
+    /// Whether nothing is to be decided: it is done when all before it is.
+    fn is_marker(&self) -> bool {
+        self.records.is_empty() && !self.is_barrier
+    }
 }
 
 impl Following {
@@ -156,7 +165,7 @@ impl Following {
         self
     }
 
-    fn submit_to_table(&mut self, token: CommandToken, records: Vec<Record>) {
+    fn submit_to_table(&mut self, token: CommandToken, records: Vec<Record>, is_barrier: bool) {
         // The caller has not seen a refusal that waits here, and builds on what goes with it.
         let refused = self
             .done
@@ -176,6 +185,7 @@ impl Following {
             number: None,
             is_sent: false,
             since: self.now,
+            is_barrier,
         });
     }
 
@@ -431,7 +441,7 @@ impl Following {
         while let Some(pending) = self.pending.front() {
             let is_done = match pending.number {
                 Some(number) => number <= decided,
-                None => pending.records.is_empty(),
+                None => pending.is_marker(),
             };
             if !is_done {
                 break;
@@ -457,7 +467,7 @@ impl Following {
         let sent = self.pending.iter().filter(|pending| pending.is_sent);
         let mut bytes: usize = sent.map(|pending| pending.bytes).sum();
         for pending in &mut self.pending {
-            if pending.is_sent || pending.records.is_empty() {
+            if pending.is_sent || pending.is_marker() {
                 continue;
             }
             if bytes > 0 && bytes + pending.bytes > PROPOSED_BYTES_MAX / 2 {
@@ -485,7 +495,7 @@ impl Following {
 
     /// The first change that no leader can have heard of, and since when it waits.
     fn first_unheard(&self) -> Option<(usize, Duration)> {
-        let is_unheard = |it: &&Pending| it.number.is_none() && !it.records.is_empty();
+        let is_unheard = |it: &&Pending| it.number.is_none() && !it.is_marker();
         let place = self.pending.iter().position(|it| is_unheard(&it))?;
         Some((place, self.pending[place].since))
     }
@@ -515,6 +525,17 @@ impl Following {
         }
         if self.is_draining {
             self.end_pending();
+        }
+        // Nothing is built on one without records, whether a leader has heard of it or not.
+        let (now, patience) = (self.now, self.patience);
+        let is_late = |it: &Pending| it.is_barrier && now >= it.since + patience;
+        if self.pending.iter().any(is_late) {
+            let error = self.unled();
+            let pending = std::mem::take(&mut self.pending);
+            let (late, stay): (VecDeque<_>, VecDeque<_>) = pending.into_iter().partition(is_late);
+            self.pending = stay;
+            let late = late.into_iter().map(|it| (it.token, Err(error.clone())));
+            self.done.extend(late);
         }
         let late = self.first_unheard();
         if let Some((place, _)) = late.filter(|(_, since)| self.now >= *since + self.patience) {
@@ -551,9 +572,13 @@ impl Controller for Following {
 
     fn submit(&mut self, token: CommandToken, command: Command) {
         match command.home {
-            Home::Table => self.submit_to_table(token, command.records),
+            Home::Table => self.submit_to_table(token, command.records, false),
             Home::Ledger => self.single.submit(token, command),
         }
+    }
+
+    fn submit_barrier(&mut self, token: CommandToken) {
+        self.submit_to_table(token, Vec::new(), true);
     }
 
     fn poll_completion(&mut self) -> Option<(CommandToken, Result<(), ControlError>)> {
@@ -673,7 +698,11 @@ impl Controller for Following {
             Link::Led => None,
             _ => self.first_unheard(),
         };
-        let late = late.map(|(_, since)| since + self.patience);
+        let barrier = self.pending.iter().find(|it| it.is_barrier);
+        let barrier = barrier.filter(|_| !matches!(self.link, Link::Led));
+        let late = late.map(|(_, since)| since).into_iter();
+        let late = late.chain(barrier.map(|it| it.since));
+        let late = late.min().map(|since| since + self.patience);
         late.into_iter().chain(self.retry_at).min()
     }
 
