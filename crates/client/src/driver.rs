@@ -23,12 +23,14 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::codec::Codec;
 use wire::message::*;
 use wire::record::Gap;
 use wire::{DirectoryId, ErrorCode, PartitionIndex, SessionId, TopicId};
 
+/// For so long other nodes are waited for whose part of the status is asked for.
+const STATUS_WITHIN: Duration = Duration::from_secs(5);
 /// How much longer than the server a call waits that the server is to answer at its deadline.
 const GRACE_MIN: Duration = Duration::from_millis(500);
 const GRACE_MAX: Duration = Duration::from_secs(2);
@@ -541,7 +543,8 @@ impl Driver {
         .wait()
     }
 
-    /// The server's state, as JSON: of all of its shards.
+    /// The server's state, as JSON: of all of its shards, or of all servers of its cluster. One that does not answer within
+    /// five seconds is there with its `failure`.
     ///
     /// # Errors
     /// As any call.
@@ -550,7 +553,16 @@ impl Driver {
         status::whole(first, |others| {
             let asked = others.iter().map(|other| self.begin_status_of(*other));
             let asked: Vec<_> = asked.collect();
-            asked.into_iter().map(Pending::wait).collect()
+            let until = Instant::now() + STATUS_WITHIN;
+            let answers = asked.into_iter().map(|mut one| {
+                let left = until.saturating_duration_since(Instant::now());
+                one.wait_for(Some(left)).unwrap_or_else(|| {
+                    one.cancel();
+                    let what = format!("its status ({} s)", STATUS_WITHIN.as_secs());
+                    Err(ClientError::Timeout { what })
+                })
+            });
+            answers.collect()
         })
     }
 

@@ -29,6 +29,19 @@ pub struct GroupFile {
     pub token: Bytes,
     /// The certificates by which its server is known over TLS.
     pub certificates: Vec<Fingerprint>,
+    /// Other servers of its cluster, which take the same token and are known by the same certificates.
+    pub others: Vec<OtherServer>,
+}
+
+/// Another server of the cluster that a group file names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherServer {
+    /// The data directory that it owns.
+    pub directory: DirectoryId,
+    /// The name of its host.
+    pub host: String,
+    /// Where it listens, the ones to be preferred first.
+    pub endpoints: Vec<String>,
 }
 
 /// The machine that a process runs on.
@@ -82,28 +95,9 @@ impl GroupFile {
             }
             None => return Err("no key \"format\": not a group file of this product".to_owned()),
         }
-        let text = |key: &str| {
-            value
-                .get(key)
-                .and_then(Value::as_str)
-                .ok_or_else(|| format!("no text under key {key:?}"))
-        };
-        let id = |key: &str| {
-            let text = text(key)?;
-            u128::from_str_radix(text, 16).map_err(|error| format!("{key} {text:?}: {error}"))
-        };
-        let endpoints = value
-            .get("endpoints")
-            .and_then(Value::as_array)
-            .ok_or("no list under key \"endpoints\"")?
-            .iter()
-            .map(|endpoint| {
-                endpoint
-                    .as_str()
-                    .map(str::to_owned)
-                    .ok_or_else(|| format!("endpoint {endpoint} is no text"))
-            })
-            .collect::<Result<Vec<_>, _>>()?;
+        let text = |key: &str| text_of(&value, key);
+        let id = |key: &str| id_of(&value, key);
+        let endpoints = endpoints_of(&value)?;
         let certificates = value.get("certificates").and_then(Value::as_array);
         let certificates = certificates
             .into_iter()
@@ -113,7 +107,17 @@ impl GroupFile {
                 Fingerprint::parse(text).map_err(|error| format!("certificates: {error}"))
             })
             .collect::<Result<_, _>>()?;
+        let others = value.get("others").and_then(Value::as_array);
+        let others = others.into_iter().flatten().map(|other| {
+            Ok(OtherServer {
+                directory: DirectoryId(id_of(other, "directory")?),
+                host: text_of(other, "host")?.to_owned(),
+                endpoints: endpoints_of(other)?,
+            })
+        });
+        let others = others.collect::<Result<_, String>>();
         Ok(Self {
+            others: others.map_err(|error| format!("others: {error}"))?,
             directory: DirectoryId(id("directory")?),
             instance: ServerInstance(id("instance")?),
             host: text("host")?.to_owned(),
@@ -147,6 +151,16 @@ impl GroupFile {
             let texts = self.certificates.iter().map(Fingerprint::to_string);
             value["certificates"] = texts.collect();
         }
+        if !self.others.is_empty() {
+            let others = self.others.iter().map(|other| {
+                serde_json::json!({
+                    "directory": other.directory.to_string(),
+                    "host": other.host,
+                    "endpoints": other.endpoints,
+                })
+            });
+            value["others"] = others.collect();
+        }
         format!("{value:#}\n")
     }
 
@@ -171,18 +185,24 @@ impl GroupFile {
         } else {
             self.boot_id == here.boot_id
         };
-        let mut endpoints = self.endpoints.clone();
-        if !same_host {
-            endpoints.retain(|address| !is_local(address));
-            if endpoints.is_empty() {
-                return Err(self.local_only(here));
-            }
-        }
-        endpoints.sort_by_key(|address| preference(address));
+        let endpoints = reachable(&self.endpoints, same_host);
         if endpoints.is_empty() {
-            return Err("it names no endpoint".to_owned());
+            return Err(match self.endpoints.is_empty() {
+                true => "it names no endpoint".to_owned(),
+                false => self.local_only(here),
+            });
         }
         Ok(endpoints)
+    }
+
+    /// The other servers, each with the endpoints to try from `here`, in order. One with none is left out.
+    pub fn others_from(&self, here: &Host) -> Vec<OtherServer> {
+        let others = self.others.iter();
+        let others = others.map(|other| OtherServer {
+            endpoints: reachable(&other.endpoints, other.host == here.name),
+            ..other.clone()
+        });
+        others.filter(|other| !other.endpoints.is_empty()).collect()
     }
 
     fn local_only(&self, here: &Host) -> String {
@@ -200,6 +220,34 @@ impl GroupFile {
             here.name
         )
     }
+}
+
+fn text_of<'a>(value: &'a Value, key: &str) -> Result<&'a str, String> {
+    let text = value.get(key).and_then(Value::as_str);
+    text.ok_or_else(|| format!("no text under key {key:?}"))
+}
+
+fn id_of(value: &Value, key: &str) -> Result<u128, String> {
+    let text = text_of(value, key)?;
+    u128::from_str_radix(text, 16).map_err(|error| format!("{key} {text:?}: {error}"))
+}
+
+fn endpoints_of(value: &Value) -> Result<Vec<String>, String> {
+    let endpoints = value.get("endpoints").and_then(Value::as_array);
+    let endpoints = endpoints.ok_or("no list under key \"endpoints\"")?.iter();
+    let endpoints = endpoints.map(|endpoint| {
+        let text = endpoint.as_str().map(str::to_owned);
+        text.ok_or_else(|| format!("endpoint {endpoint} is no text"))
+    });
+    endpoints.collect()
+}
+
+/// Those that can be reached, the ones to be preferred first: those that reach their host only are left out on another one.
+fn reachable(endpoints: &[String], same_host: bool) -> Vec<String> {
+    let reach = |address: &&String| same_host || !is_local(address);
+    let mut endpoints: Vec<String> = endpoints.iter().filter(reach).cloned().collect();
+    endpoints.sort_by_key(|address| preference(address));
+    endpoints
 }
 
 /// Unix sockets cost less than TCP, and that less than TLS; all are found in front of what is not known.
@@ -270,6 +318,7 @@ mod tests {
             endpoints: endpoints.iter().map(|text| text.to_string()).collect(),
             token: Bytes::from_static(&[1, 0xfe, 0]),
             certificates: vec![Fingerprint([0xab; 32])],
+            others: Vec::new(),
         }
     }
 

@@ -8,8 +8,8 @@ use wire::DirectoryId;
 const LISTS: [&str; 2] = ["sessions", "topics"];
 
 /// The status of all shards, where the first one has said `first`: its own, with the lists of the others appended and the
-/// rest of what they say among its `nodes`. `ask` asks the others, all at once. A shard that does not answer is there with
-/// its `failure`.
+/// rest of what they say among its `nodes`. `ask` asks the others, all at once. A shard that does not answer, or is away, is
+/// there with its `failure`. Likewise of the servers of a cluster.
 pub(crate) fn whole(
     first: String,
     ask: impl FnOnce(&[DirectoryId]) -> Vec<Result<String, ClientError>>,
@@ -22,14 +22,14 @@ pub(crate) fn whole(
     if nodes.is_empty() {
         return Ok(first);
     }
-    let known: Vec<Option<DirectoryId>> = nodes.iter().map(directory_of).collect();
-    let wanted: Vec<DirectoryId> = known.iter().copied().flatten().collect();
+    let known: Vec<Result<DirectoryId, &str>> = nodes.iter().map(whom_to_ask).collect();
+    let wanted: Vec<DirectoryId> = known.iter().flatten().copied().collect();
     let mut answers = ask(&wanted).into_iter();
     let mut said = Vec::new();
-    for (mut node, directory) in nodes.into_iter().zip(known) {
-        let answer = match directory {
-            None => Err("it has not started yet".to_owned()),
-            Some(_) => match answers.next() {
+    for (mut node, asked) in nodes.into_iter().zip(known) {
+        let answer = match asked {
+            Err(why) => Err(why.to_owned()),
+            Ok(_) => match answers.next() {
                 None => Err("it was not asked".to_owned()),
                 Some(answer) => answer
                     .and_then(|text| parse(&text))
@@ -62,10 +62,14 @@ pub(crate) fn whole(
     Ok(status.to_string())
 }
 
-/// The data directory of another node, if it has said so.
-fn directory_of(node: &Value) -> Option<DirectoryId> {
-    let text = node.get("directory")?.as_str()?;
-    u128::from_str_radix(text, 16).ok().map(DirectoryId)
+/// The data directory of another node, by which it is asked; or why it is not.
+fn whom_to_ask(node: &Value) -> Result<DirectoryId, &'static str> {
+    if node.get("state").and_then(Value::as_str) == Some("away") {
+        return Err("it is away: the others have not reached it for a while");
+    }
+    let text = node.get("directory").and_then(Value::as_str);
+    let id = text.and_then(|text| u128::from_str_radix(text, 16).ok());
+    id.map(DirectoryId).ok_or("it has not started yet")
 }
 
 /// Moves the rows of a list, which are of this shard.
@@ -146,5 +150,25 @@ mod tests {
                 ],
             })
         );
+    }
+
+    #[test]
+    fn a_node_that_is_away_is_not_asked() {
+        let first = json!({
+            "topics": [],
+            "nodes": [
+                {"node": 1, "directory": "d1", "state": "away"},
+                {"node": 2, "directory": "d2", "state": "serving"},
+            ],
+        });
+        let ask = |wanted: &[DirectoryId]| {
+            assert_eq!(wanted, [DirectoryId(0xd2)]);
+            vec![Ok(r#"{"topics":[{"name":"t"}]}"#.to_owned())]
+        };
+        let status = parse(&whole(first.to_string(), ask).unwrap()).unwrap();
+        let failure = status["nodes"][0]["failure"].as_str().unwrap();
+        assert!(failure.contains("away"), "{failure}");
+        assert_eq!(status["topics"][0]["node"], 2);
+        assert!(status["nodes"][1]["failure"].is_null());
     }
 }

@@ -174,7 +174,9 @@ impl Calls {
         let leaves = |call: &Call| {
             let request = &call.request;
             let is_free = call.id.is_none() || is_repeatable(request.method);
-            request.topic == topic && is_free && !call.is_in_order()
+            // Another server is not the one that is to end.
+            let is_of_node = matches!(request.method, Method::Shutdown | Method::OfferPairing);
+            request.topic == topic && is_free && !is_of_node && !call.is_in_order()
         };
         let calls = self.calls.iter().filter(|(_, call)| leaves(call));
         let keys: Vec<u64> = calls.map(|(key, _)| *key).collect();

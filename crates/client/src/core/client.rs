@@ -23,6 +23,7 @@ use net::Link;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use wire::message::Method;
 use wire::{SessionId, TopicId};
 
 /// One of the nodes that a client has to do with, in the order in which it has met them: 0 is the one that its endpoint names.
@@ -52,6 +53,9 @@ impl Links for Option<&mut dyn Link> {
 /// again in its own time.
 const MOVES_INTERVAL: Duration = Duration::from_millis(100);
 
+/// So long the other servers of a cluster have to answer, where the first one does not.
+const OTHERS_WITHIN: Duration = Duration::from_secs(5);
+
 /// How many nodes a client has to do with at most: no answer makes it connect without end.
 const NODES_MAX: usize = 1024;
 
@@ -67,11 +71,16 @@ pub struct ClientCore {
     mailbox: Arc<Mailbox>,
     copies: CopyMemory,
     nodes: Vec<NodeCore>,
+    /// The node that is asked for what has no place: the one that the endpoint names, or another of its cluster while that one is
+    /// away.
+    first: NodeIndex,
+    /// Until when others of the cluster that were begun to be reached may answer.
+    others_until: Option<Duration>,
     /// What was asked of each node and is not done yet.
     asked: Vec<Vec<Command>>,
-    /// Topics that are not at the first node.
+    /// Topics that are not at `first`.
     topics: BTreeMap<TopicId, NodeIndex>,
-    /// Producers, consumers and queues of such topics, by their keys.
+    /// Producers, consumers and queues that are not at [`FIRST_NODE`], by their keys.
     keys: BTreeMap<u64, NodeIndex>,
     moves: BTreeMap<TopicId, Moves>,
     commands: Vec<Command>,
@@ -100,6 +109,8 @@ impl ClientCore {
             mailbox,
             copies,
             nodes: vec![first],
+            first: FIRST_NODE,
+            others_until: None,
             asked: vec![Vec::new()],
             topics: BTreeMap::new(),
             keys: BTreeMap::new(),
@@ -133,6 +144,7 @@ impl ClientCore {
         }
         self.commands = commands;
         self.run(node, links);
+        self.look_for_another(links);
         for other in (0..self.nodes.len()).filter(|other| *other != node.0) {
             if !self.asked[other].is_empty() || self.nodes[other].is_due(now) {
                 let other = NodeIndex(other);
@@ -148,15 +160,47 @@ impl ClientCore {
             return;
         }
         // Of the others nothing depends but what is there.
-        if let Some(error) = self.nodes[FIRST_NODE.0].hopeless() {
+        if let Some(error) = self.nodes[self.first.0].hopeless()
+            && self.others_until.is_none_or(|until| now >= until)
+        {
             self.end(&error, links);
         }
     }
 
+    /// The node that is asked for what has no place is away: another one of its cluster takes that over, as soon as it is
+    /// reached. What was opened stays where it is.
+    fn look_for_another(&mut self, links: &mut dyn Links) {
+        let before = self.first;
+        if !self.nodes[before.0].has_failed() {
+            return;
+        }
+        for hint in self.nodes[FIRST_NODE.0].others() {
+            if self.known(&hint).is_none() && self.nodes.len() < NODES_MAX {
+                self.others_until = Some(self.now + OTHERS_WITHIN);
+                let connection = self.nodes[FIRST_NODE.0].branch_to(&hint);
+                self.add(connection);
+            }
+        }
+        let Some(first) = self.nodes.iter().position(NodeCore::is_up).map(NodeIndex) else {
+            return;
+        };
+        // What was asked of it and is not begun goes along.
+        self.nodes[before.0].take(self.now, Input::Wake, links.link(before));
+        self.nodes[before.0].run(&mut self.asked[before.0], links.link(before));
+        for topic in self.nodes[before.0].topics() {
+            self.topics.entry(topic).or_insert(before);
+        }
+        self.first = first;
+        let calls = self.nodes[before.0].leave_calls(links.link(before));
+        self.nodes[first.0].adopt_calls(calls, self.now, links.link(first));
+        let connected = self.nodes[before.0].leave_connected();
+        self.nodes[first.0].adopt_connected(connected);
+    }
+
     fn run(&mut self, node: NodeIndex, links: &mut dyn Links) {
         self.nodes[node.0].run(&mut self.asked[node.0], links.link(node));
-        if node != FIRST_NODE {
-            if self.nodes[FIRST_NODE.0].is_up() && self.nodes[node.0].asks_first() {
+        if node != self.first {
+            if self.nodes[self.first.0].is_up() && self.nodes[node.0].asks_first() {
                 self.ask_first(node, links);
             }
             self.nodes[node.0].give_up_if_hopeless();
@@ -166,15 +210,16 @@ impl ClientCore {
     /// A node is away: the first one may know of another that has its topics by now. It names the same one as long as
     /// it does not, and they wait there as before.
     fn ask_first(&mut self, from: NodeIndex, links: &mut dyn Links) {
+        let first = self.first;
         let topics = self.topics.iter().filter(|(_, at)| **at == from);
         let topics: Vec<TopicId> = topics.map(|(topic, _)| *topic).collect();
         for topic in topics {
             if self.may_move(topic) {
-                self.move_topic(topic, from, FIRST_NODE, links);
+                self.move_topic(topic, from, first, links);
             }
         }
         let calls = self.nodes[from.0].leave_calls(links.link(from));
-        self.nodes[FIRST_NODE.0].adopt_calls(calls, self.now, links.link(FIRST_NODE));
+        self.nodes[first.0].adopt_calls(calls, self.now, links.link(first));
     }
 
     /// Says what time it is to what uses the API, in a simulation: there is
@@ -278,12 +323,14 @@ impl ClientCore {
     }
 
     fn place_of_topic(&self, topic: TopicId) -> NodeIndex {
-        self.topics.get(&topic).copied().unwrap_or(FIRST_NODE)
+        self.topics.get(&topic).copied().unwrap_or(self.first)
     }
 
     /// Hands a command to the node that it is for.
     fn ask(&mut self, command: Command) {
         let node = match &command {
+            // It is about the server that the endpoint names, whichever is asked for the rest.
+            Command::Call(call) if call.method == Method::Shutdown => FIRST_NODE,
             Command::Call(call) => self.place_of_topic(call.topic),
             Command::Open { opening, .. } => {
                 let (topic, key) = Opening::place_of(opening.as_ref());
@@ -360,12 +407,9 @@ impl ClientCore {
 
     /// The node that a hint of `from` names, if that is another one.
     fn node_of(&mut self, from: NodeIndex, hint: Hint) -> Option<NodeIndex> {
-        let mut known = self.nodes.iter_mut().enumerate();
-        let known = known.find(|(_, node)| node.directory() == Some(hint.directory));
-        if let Some((at, node)) = known {
-            let at = NodeIndex(at);
+        if let Some(at) = self.known(&hint) {
             if at != FIRST_NODE && at != from {
-                node.is_at(hint.address);
+                self.nodes[at.0].is_at(hint.address);
             }
             return Some(at).filter(|at| *at != from);
         }
@@ -373,12 +417,24 @@ impl ClientCore {
             return None;
         }
         let connection = self.nodes[from.0].branch(&hint)?;
+        Some(self.add(connection))
+    }
+
+    /// The node of a hint, if the client has to do with it.
+    fn known(&self, hint: &Hint) -> Option<NodeIndex> {
+        let mut known = self.nodes.iter();
+        let at = known.position(|node| node.directory() == Some(hint.directory));
+        at.map(NodeIndex)
+    }
+
+    /// One more node.
+    fn add(&mut self, connection: Connection) -> NodeIndex {
         let liveness = Arc::new(self.mailbox.liveness.of_another());
         let known = (self.mailbox.clone(), liveness);
         let node = NodeCore::new(connection, known, self.copies.clone(), None);
         self.nodes.push(node);
         self.asked.push(Vec::new());
-        Some(NodeIndex(self.nodes.len() - 1))
+        NodeIndex(self.nodes.len() - 1)
     }
 
     /// A node refuses what is about a topic, for the one that the hint names has it.
@@ -410,9 +466,9 @@ impl ClientCore {
                 to => self.keys.insert(key, to),
             };
         }
-        match to {
-            FIRST_NODE => self.topics.remove(&topic),
-            to => self.topics.insert(topic, to),
+        match to == self.first {
+            true => self.topics.remove(&topic),
+            false => self.topics.insert(topic, to),
         };
         self.nodes[to.0].adopt_topic(leaving, self.now, links.link(to));
     }

@@ -8,7 +8,7 @@ use super::stripes::{self, Stripes};
 use super::wire_session::{Context, Timer, Wire, WireSession, error_of};
 use crate::error::ClientError;
 use crate::faults::{Fault, planted};
-use crate::group_file::GroupFile;
+use crate::group_file::{GroupFile, OtherServer, is_local};
 use crate::mailbox::Counters;
 use crate::options::{DriverOptions, Endpoint};
 use crate::presented::{TOKEN_PREFIX, is_jwt, is_overheard};
@@ -73,6 +73,12 @@ pub(super) struct Connection {
     token: Bytes,
     /// Those that the group file says the server may show.
     certificates: Vec<Fingerprint>,
+    /// Where the group file says that the server is, in all transports, for whoever presents what is in it.
+    offered: Vec<String>,
+    /// The other servers of the cluster, as the group file says.
+    others: Vec<OtherServer>,
+    /// Another connection of the client is to one of these, or may be: this one stays with its server.
+    is_kept: bool,
     credential: Option<Credential>,
     /// The server that is expected: as the endpoint says, or as found first.
     directory: Option<DirectoryId>,
@@ -104,6 +110,27 @@ fn trusted_as(address: String, other: &str) -> String {
         }
         _ => address,
     }
+}
+
+/// Where a server is that was reached before, as a group file says: that of the file, or another one of its cluster.
+fn endpoints_of(
+    before: Option<DirectoryId>,
+    file: &GroupFile,
+    endpoints: Vec<String>,
+) -> Option<Vec<String>> {
+    match before.filter(|before| *before != file.directory) {
+        None => Some(endpoints),
+        Some(before) => {
+            let mut others = file.others.iter();
+            let other = others.find(|other| other.directory == before);
+            other.map(|other| other.endpoints.clone())
+        }
+    }
+}
+
+/// Whether an address is a socket of this host, which nobody else hears.
+fn is_socket(address: &str) -> bool {
+    address.starts_with("unix://") || address.starts_with("shm://")
 }
 
 fn is_tls(address: &str) -> bool {
@@ -161,6 +188,9 @@ impl Connection {
             candidates: VecDeque::new(),
             token,
             certificates: Vec::new(),
+            offered: Vec::new(),
+            others: Vec::new(),
+            is_kept: false,
             credential,
             directory,
             failures: 0,
@@ -191,23 +221,55 @@ impl Connection {
         }
     }
 
-    /// Whether what is presented to this server may be presented to that one: the way there is as this one.
+    /// Whether what is presented to this server may be presented to that one: the way there is as this one. Or this one is a
+    /// socket of this host, and the group file has what it says presented by that transport elsewhere.
     pub fn leads_to(&self, hint: &Hint) -> bool {
-        is_alike(&hint.address, &self.dialled.0) || planted(Fault::AnyHint)
+        let (dialled, _) = &self.dialled;
+        let mut offered = self.offered.iter();
+        is_alike(&hint.address, dialled)
+            || is_socket(dialled) && offered.any(|address| is_alike(&hint.address, address))
+            || planted(Fault::AnyHint)
     }
 
     /// A connection to another server, of which this one says where it is: with what is presented to this one. The
     /// certificates that a group file names are in the address that was dialled.
     pub fn branch(&self, hint: &Hint) -> Self {
         let (dialled, _) = &self.dialled;
+        let address = trusted_as(hint.address.clone(), dialled);
         let endpoint = Endpoint::Address {
-            address: trusted_as(hint.address.clone(), dialled),
+            address: match address.contains('?') {
+                true => address,
+                false => GroupFile::dialled(&address, &self.certificates),
+            },
             token: Some(self.token.clone()).filter(|token| !token.is_empty()),
             directory: Some(hint.directory),
         };
         let credential = self.credential.as_ref().map(Credential::anew);
         let chance = self.chance.rotate_left(7) | 1;
         Self::unconnected(endpoint, self.settings.clone(), credential, chance)
+    }
+
+    /// The other servers of the cluster, as far as a group file has said.
+    pub fn others(&mut self) -> Vec<Hint> {
+        self.is_kept = true;
+        // What is shown or presented in TLS alone.
+        let credential = self.credential.as_ref();
+        let is_for_tls = credential.is_some_and(|it| it.is_certificate() || it.is_munged)
+            || self.presents_issued();
+        let others = self.others.iter().filter_map(|other| {
+            let mut endpoints = other.endpoints.iter();
+            let address = endpoints.find(|address| !is_for_tls || is_tls(address))?;
+            Some(Hint {
+                address: address.clone(),
+                directory: other.directory,
+            })
+        });
+        others.collect()
+    }
+
+    /// Whether no address of its server could be reached since the last connection, or from the beginning on.
+    pub fn has_failed(&self) -> bool {
+        self.failures > 0 && !matches!(self.phase, Phase::Up { .. })
     }
 
     /// Begins the first round; `now` is when the connect timeout counts from.
@@ -331,14 +393,30 @@ impl Connection {
             return;
         }
         match result {
-            Ok((file, endpoints)) if self.was_up && self.directory != Some(file.directory) => {
-                let address = endpoints.first().cloned().unwrap_or_default();
-                self.foreign(context, address, Some(file.directory), "by its group file");
-            }
             Ok((file, endpoints)) => {
-                self.directory = Some(file.directory);
+                let file_endpoints = endpoints.clone();
+                let own = self.directory.filter(|_| self.was_up || self.is_kept);
+                let Some(endpoints) = endpoints_of(own, &file, endpoints) else {
+                    let address = file.endpoints.first().cloned().unwrap_or_default();
+                    self.foreign(context, address, Some(file.directory), "by its group file");
+                    self.next_candidate(context, outputs);
+                    return;
+                };
+                self.directory = own.or(Some(file.directory));
                 self.token = file.token;
                 self.certificates = file.certificates;
+                // What is presented to a loopback address goes over no network.
+                self.offered = file.endpoints;
+                self.offered.retain(|address| !is_local(address));
+                self.others = file.others;
+                if own.is_some_and(|own| own != file.directory) {
+                    let first = OtherServer {
+                        directory: file.directory,
+                        host: file.host,
+                        endpoints: file_endpoints,
+                    };
+                    self.others.push(first);
+                }
                 self.candidates = endpoints.into();
                 // A certificate is shown in TLS, and by nothing else.
                 let credential = self.credential.as_ref();
@@ -849,6 +927,7 @@ mod tests {
             endpoints: Vec::new(),
             token: Bytes::from_static(b"token"),
             certificates: vec![Fingerprint([0xab; 32])],
+            others: Vec::new(),
         };
         let result = Ok((file, vec!["tls://first:1".to_owned()]));
         connection.group_file(&mut context, result, &mut VecDeque::new());

@@ -296,6 +296,42 @@ impl NodeCore {
         }
     }
 
+    /// The other servers of the cluster, as far as a group file has said.
+    pub fn others(&mut self) -> Vec<Hint> {
+        self.connection.others()
+    }
+
+    /// A connection to another server of the cluster that its group file names.
+    pub fn branch_to(&self, other: &Hint) -> Connection {
+        self.connection.branch(other)
+    }
+
+    /// Whether no address of its server could be reached since the last connection, or from the beginning on.
+    pub fn has_failed(&self) -> bool {
+        self.connection.has_failed()
+    }
+
+    /// The topics with something that was opened, or that is known.
+    pub fn topics(&self) -> BTreeSet<TopicId> {
+        let producers = self.producers.values().map(|core| core.topic().id);
+        let consumers = self.consumers.values().map(|core| core.topic().id);
+        let queues = self.queues.values().map(|core| core.topic().id);
+        producers.chain(consumers).chain(queues).collect()
+    }
+
+    /// Takes out who waits for the client's first connection.
+    pub fn leave_connected(&mut self) -> Option<Promise> {
+        self.connected.take()
+    }
+
+    /// Who waits for the client's first connection waits for this node's.
+    pub fn adopt_connected(&mut self, connected: Option<Promise>) {
+        match connected {
+            Some(promise) if self.is_up() => promise.resolve(Ok(Reply::default())),
+            connected => self.connected = connected,
+        }
+    }
+
     /// The next thing to do.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()

@@ -311,14 +311,14 @@ impl Runtime {
 
     /// Whether what is left can wait a little.
     fn has_little_left(&self) -> bool {
+        let mut any = false;
         let mut present = self.nodes.iter().filter_map(|node| node.present);
         let has_little = |id| {
+            any = true;
             let untaken = self.reactor.peek(id).and_then(|link| link.untaken_bytes());
             untaken.is_some_and(|bytes| bytes <= LITTLE_BYTES)
         };
-        self.nodes[FIRST_NODE.0].present.is_some()
-            && present.all(has_little)
-            && !self.core.has_more()
+        present.all(has_little) && any && !self.core.has_more()
     }
 
     fn drive_until(
@@ -626,7 +626,12 @@ impl Runtime {
 }
 
 fn read_group_file(path: &Path) -> Result<(GroupFile, Vec<String>), String> {
-    let file = GroupFile::read(path)?;
-    let endpoints = file.endpoints_from(&Host::this())?;
+    let (mut file, here) = (GroupFile::read(path)?, Host::this());
+    file.others = file.others_from(&here);
+    let endpoints = match file.endpoints_from(&here) {
+        // One of the others will do.
+        Err(_) if !file.others.is_empty() => Vec::new(),
+        endpoints => endpoints?,
+    };
     Ok((file, endpoints))
 }

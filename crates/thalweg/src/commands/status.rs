@@ -48,6 +48,11 @@ pub fn run(args: &StatusArgs) -> Result<(), Failure> {
         for text in losses(&status).into_iter().chain(space(&status)) {
             output.line(&text)?;
         }
+        let nodes = nodes(&status);
+        if !nodes.is_empty() {
+            output.line(&table(&["node", "state", "host", "rank", "at"], &nodes))?;
+            output.line("")?;
+        }
         // Whoever needs the ids has them in the JSON.
         let deleted = items(&status["losses"], "deleted_topics").count();
         status["losses"]["deleted_topics"] = json!(deleted);
@@ -148,9 +153,34 @@ pub fn losses(status: &Value) -> Vec<String> {
         let failure = node["failure"].as_str();
         let failure = failure.map(|why| format!("DOES NOT ANSWER: {why}"));
         let lines = losses_of(node).into_iter().chain(failure);
-        lines.map(move |line| format!("shard {shard}: {line}"))
+        let what = word_of(node);
+        lines.map(move |line| format!("{what} {shard}: {line}"))
     });
     losses_of(status).into_iter().chain(of_others).collect()
+}
+
+/// The other nodes of a cluster, a row each.
+fn nodes(status: &Value) -> Vec<Vec<String>> {
+    let nodes = items(status, "nodes").filter(|node| node["state"].is_string());
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let rows = nodes.map(|node| {
+        vec![
+            node["node"].to_string(),
+            text(&node["state"]),
+            text(&node["labels"]["host"]),
+            text(&node["labels"]["rank"]),
+            text(&node["endpoints"][0]),
+        ]
+    });
+    rows.collect()
+}
+
+/// What a node is: a shard of the server, or of one of a cluster's servers, which have states.
+fn word_of(node: &Value) -> &'static str {
+    match node["state"].is_string() {
+        true => "node",
+        false => "shard",
+    }
 }
 
 fn losses_of(status: &Value) -> Vec<String> {
@@ -170,9 +200,13 @@ fn head(status: &Value) -> String {
         format!("{count} {what}{}", if count == 1 { "" } else { "s" })
     };
     let draining = status["draining"].as_bool().unwrap_or(false);
-    let shards = match items(status, "nodes").count() {
-        0 => String::new(),
-        others => format!("{} shards, ", 1 + others),
+    let shards = match items(status, "nodes").next() {
+        None => String::new(),
+        Some(other) => format!(
+            "{} {}s, ",
+            1 + items(status, "nodes").count(),
+            word_of(other)
+        ),
     };
     format!(
         "thalweg {}: {shards}{}, {}{}",

@@ -186,6 +186,7 @@ impl Upstream {
             endpoints: vec![endpoint],
             // The endpoint says it.
             certificates: Vec::new(),
+            others: Vec::new(),
             host: here.name,
             boot_id: here.boot_id,
             ..group.clone()
@@ -365,6 +366,7 @@ mod tests {
             endpoints: vec!["tls://127.0.0.1:9".to_owned()],
             token: vec![0; 32].into(),
             certificates: vec![Fingerprint::parse(&hash).unwrap()],
+            others: Vec::new(),
         };
         let mut path = folders[0].path().join("thalweg.json");
         std::fs::write(&path, group.to_json()).unwrap();
