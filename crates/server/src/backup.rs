@@ -10,6 +10,7 @@ use crate::directory::{self, IDENTITY_FILE, LOCK_FILE};
 use crate::durable_file::{self, make_private, read_if_there};
 use crate::error::ServerError;
 use crate::host::random_u128;
+use crate::member_file::MemberFile;
 use crate::shards;
 use log::{CopyFor, OsDisk, copy_live, removed_from};
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,6 +61,14 @@ pub fn back_up(
         });
     }
     shards::refuse_several(&from, "a backup")?;
+    if MemberFile::read(&from)?.is_some() {
+        return Err(ServerError::Directory {
+            directory: from,
+            why: "it is a part of a cluster, whose table and votes no copy of one server has: have its topics copied by \
+                  `thalweg relay mirror`"
+                .to_owned(),
+        });
+    }
     let target = to.to_owned();
     let refuse = |why: &str| ServerError::Directory {
         directory: target.clone(),

@@ -7,7 +7,6 @@
 //! The authority signs for clients, too, whichever certificate the server shows: see `thalweg pair`.
 
 use crate::config::Config;
-use crate::directory::DataDirectory;
 use crate::durable_file;
 use crate::error::{ConfigError, ServerError};
 use crate::group_file::GroupFile;
@@ -68,13 +67,15 @@ type Stamps = [Option<(u64, i64, i64)>; 2];
 
 impl Certificates {
     /// Those of the settings, or of an authority that is made if there is none.
+    ///
+    /// The authority lies in `folder`, and is that of `id`: of the data directory, or of the cluster.
     pub fn open(
         config: &Config,
-        directory: &DataDirectory,
+        (folder, id): (&Path, DirectoryId),
         host: &Host,
         now: SystemTime,
     ) -> Result<Self, ServerError> {
-        let authority = Authority::open(directory.path(), directory.id(), now)?;
+        let authority = Authority::open(folder, id, now)?;
         let authority = Arc::new(authority);
         let (source, identity) = match SiteFiles::of(config) {
             Some(files) => {
@@ -96,7 +97,7 @@ impl Certificates {
             }
         };
         let identities = Identities::new(identity);
-        let clients = authority.of_clients(config, directory.id(), identities.clone())?;
+        let clients = authority.of_clients(config, id, identities.clone())?;
         Ok(Self {
             identities,
             source,
@@ -172,6 +173,18 @@ impl Certificates {
     }
 }
 
+/// Makes the authority of this id in a folder, if there is none.
+///
+/// # Errors
+/// If it cannot be written.
+pub(crate) fn make_authority(
+    folder: &Path,
+    id: DirectoryId,
+    now: SystemTime,
+) -> Result<(), ServerError> {
+    Authority::open(folder, id, now).map(drop)
+}
+
 /// Whether any of the addresses is one of TLS.
 pub fn are_needed(config: &Config) -> bool {
     let mut addresses = config.listen.iter().chain(&config.amqp);
@@ -215,7 +228,7 @@ impl SiteFiles {
     }
 }
 
-/// The authority of one data directory, which signs for its servers and for their clients.
+/// The authority of one data directory or cluster, which signs for its servers and for their clients.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -379,8 +392,8 @@ mod tests {
 
     fn open(path: &Path, config: &Config, now: SystemTime) -> Result<Certificates, ServerError> {
         let host = Host::this();
-        let directory = DataDirectory::open(path, &host, false).unwrap();
-        let opened = Certificates::open(config, &directory, &host, now);
+        let directory = crate::DataDirectory::open(path, &host, false).unwrap();
+        let opened = Certificates::open(config, (directory.path(), directory.id()), &host, now);
         directory.give_back().unwrap();
         opened
     }

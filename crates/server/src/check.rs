@@ -2,6 +2,7 @@
 
 use crate::address;
 use crate::certificates;
+use crate::cluster;
 use crate::config::Config;
 use crate::descriptors;
 use crate::directory::{self, DataDirectory, Looked};
@@ -55,6 +56,22 @@ pub fn check(config: &Config) -> Vec<Finding> {
     if let Err(error) = config.validate() {
         findings.wrong("settings", error.into());
         return findings.0;
+    }
+    let mut config = config.clone();
+    match cluster::placed(&mut config) {
+        Ok(Some(ranks)) => findings.fine(
+            "cluster",
+            format!(
+                "server {} of {}, as {} says; whether the others come is not known before the start",
+                ranks.rank, ranks.size, ranks.source
+            ),
+        ),
+        Ok(None) => {}
+        Err(error) => findings.wrong("cluster", error.into()),
+    }
+    let config = &config;
+    if let Err(error) = cluster::refuse_without(config) {
+        findings.wrong("cluster", error);
     }
     for (key, cores) in [("cores", &config.cores), ("disk_cores", &config.disk_cores)] {
         if let Err(error) = cores.place(|| ()) {

@@ -30,9 +30,12 @@
 //! ```
 
 mod authority;
+mod client_files;
 #[cfg(test)]
 mod fake_share;
 mod faults;
+mod local_nodes;
+mod part;
 mod rank_file;
 mod ranks;
 mod refused;
@@ -42,8 +45,11 @@ mod rendezvous_tests;
 mod shared;
 #[cfg(test)]
 mod simulation;
+mod watch;
 
 pub use authority::{AUTHORITY_FILE, ClusterAuthority, PeerCertificates, PeerIdentity};
+pub(crate) use client_files::ClientFiles;
+pub(crate) use part::{ClusterPart, Seat, placed, refuse_without};
 pub use rank_file::{Membership, RECORD_FILE, RankFile, Record, RunId, cluster_of, rank_file_name};
 pub use ranks::{Given, RANKS_MAX, RankError, Ranks};
 pub use refused::{Absence, Contradiction, Missing, Refused, Waiting};

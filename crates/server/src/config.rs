@@ -106,6 +106,31 @@ settings! {
     /// `no_unix_socket`). `unix:///path` and `shm:///path` are the same: who connects chooses
     /// between the socket and shared memory.
     listen: Vec<String> = Vec::new(), "address";
+    /// The directory by which the servers of a cluster find each other, on a file system that they share.
+    ///
+    /// Each server of the cluster is started with the same one, and has a data directory of its own. It is made if it is not
+    /// there. None is a server that is alone.
+    cluster: Option<PathBuf> = None, "path";
+    /// Which of the servers that are started together this one is, from 0.
+    ///
+    /// None is as the launcher says: Slurm, Open MPI, PMI, PALS or Flux.
+    rank: Option<u32> = None, "count";
+    /// How many servers are started together.
+    ///
+    /// None is as the launcher says.
+    size: Option<u32> = None, "count";
+    /// How many servers decide where everything of the cluster is, when it is founded: 1, 3 or 5.
+    ///
+    /// They are the first ranks. The cluster does without one of three, and without two of five. None is 3, or 1 where fewer
+    /// are started; a cluster that is there keeps what it has.
+    voters: Option<u32> = None, "count";
+    /// Where the other servers of the cluster reach this one.
+    ///
+    /// `tls://HOST:PORT`: both ends know each other by certificates of the cluster's own authority. On one host
+    /// `tcp://127.0.0.1:0` does without. Port 0 lets the system choose.
+    cluster_listen: String = "tls://0.0.0.0:0".to_owned(), "address";
+    /// How long a start waits for the other servers of the cluster, milliseconds.
+    cluster_wait_ms: u32 = 120_000, "milliseconds";
     /// Addresses to listen at for clients of AMQP 0-9-1, for example `tcp://127.0.0.1:5672`.
     ///
     /// `tls://HOST:PORT` is encrypted, and may be reached from other hosts: `tls://0.0.0.0:5671`. The word `listen`
@@ -394,6 +419,7 @@ impl Config {
                 ),
             );
         }
+        self.check_cluster()?;
         if self.no_unix_socket && self.listen.is_empty() {
             let why = "leaves no address to listen at: give one with --listen".to_owned();
             return refuse("no_unix_socket", why);
@@ -451,6 +477,53 @@ impl Config {
             }
         }
         Ok(())
+    }
+
+    /// What there is of a cluster, and whether it can be.
+    fn check_cluster(&self) -> Result<(), ConfigError> {
+        let refuse = |key: &str, why: &str| {
+            Err(ConfigError::Value {
+                key: key.to_owned(),
+                why: why.to_owned(),
+            })
+        };
+        if self.cluster.is_none() {
+            let given = [
+                ("rank", self.rank),
+                ("size", self.size),
+                ("voters", self.voters),
+            ];
+            return match given.iter().find(|(_, number)| number.is_some()) {
+                Some((key, _)) => refuse(key, "is of no use without cluster"),
+                None => Ok(()),
+            };
+        }
+        if self
+            .voters
+            .is_some_and(|voters| ![1, 3, 5].contains(&voters))
+        {
+            return refuse("voters", "is to be 1, 3 or 5");
+        }
+        if !self.amqp.is_empty() {
+            return refuse("amqp", "servers of a cluster have no clients of AMQP yet");
+        }
+        let listen = &self.cluster_listen;
+        let reach = match address::authority(listen) {
+            Some(_) => address::reach(listen),
+            None => Err(format!(
+                "{listen}: it is tls://HOST:PORT, or tcp://127.0.0.1:PORT"
+            )),
+        };
+        match reach {
+            Err(why) => refuse("cluster_listen", &why),
+            Ok(Reach::Beyond) if !address::is_encrypted(listen) => {
+                let why = format!(
+                    "{listen} can be reached from other hosts: servers are linked by tls:// there"
+                );
+                refuse("cluster_listen", &why)
+            }
+            Ok(_) => Ok(()),
+        }
     }
 
     /// Whether clients of AMQP come to the addresses of `listen` too.

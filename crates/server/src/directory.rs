@@ -5,6 +5,7 @@ use crate::durable_file::{self, make_private, read_if_there};
 use crate::error::ServerError;
 use crate::group_file::hex;
 use crate::host::{Host, random_u128};
+use crate::member_file::MemberFile;
 use rustix::fs::{Access, FlockOperation, access, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -151,12 +152,15 @@ impl DataDirectory {
         Ok(Looked::Known { id, cautions })
     }
 
-    /// Whom a server on the data directory at `path` believes, whether one runs or not; or whom a gateway does, whose
-    /// directory has such files, too.
+    /// Whom a server on the data directory at `path` believes, whether one runs or not: if it is a part of a cluster, whom all
+    /// servers of that believe. Or whom a gateway does, whose directory has such files, too.
     ///
     /// # Errors
     /// [`ServerError::Directory`] if no server was started there.
     pub fn access_at(path: &Path) -> Result<AccessFiles, ServerError> {
+        if let Some(member) = MemberFile::read(path)? {
+            return Ok(AccessFiles::within(&member.clients()));
+        }
         let files = AccessFiles::within(path);
         match read_identity(path)? {
             Some(_) => Ok(files),
@@ -215,6 +219,14 @@ impl DataDirectory {
     /// What an operator should know of how it was opened.
     pub fn cautions(&self) -> &[String] {
         &self.cautions
+    }
+
+    /// What keeps others of this host out for as long as it is held, beyond the life of this object.
+    ///
+    /// # Errors
+    /// If the system has no descriptor for it.
+    pub(crate) fn lock(&self) -> Result<File, ServerError> {
+        self.lock.try_clone().map_err(ServerError::System)
     }
 
     /// Gives the directory back: who comes next, from whichever host, may
@@ -473,7 +485,7 @@ fn read_whole_identity(
         .map_err(|error| refuse(format!("{IDENTITY_FILE}: the directory's id: {error}")))
 }
 
-fn token(directory: &Path) -> Result<[u8; TOKEN_BYTES], ServerError> {
+pub(crate) fn token(directory: &Path) -> Result<[u8; TOKEN_BYTES], ServerError> {
     if let Some(token) = read_token(directory)? {
         return Ok(token);
     }

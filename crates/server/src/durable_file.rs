@@ -1,6 +1,7 @@
 //! Small files that are there whole or not at all, also after a power loss.
 
 use crate::error::ServerError;
+use crate::host::random_u128;
 use rustix::fs::OFlags;
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{Read, Write};
@@ -15,7 +16,8 @@ use std::path::Path;
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), ServerError> {
     let attempt = || format!("writing {}", path.display());
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+    // Several may write it at once: servers of a cluster, in containers that have one name and one id of a process.
+    let temporary = path.with_file_name(format!(".{name}.{:032x}.tmp", random_u128()));
     let written = check_place(path)
         .and_then(|()| match write_new(&temporary, bytes) {
             Err(full) if full.kind() == std::io::ErrorKind::StorageFull => {

@@ -7,6 +7,7 @@ use crate::host::Host;
 use net::Fingerprint;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use wire::{DirectoryId, ServerInstance};
 
 /// The version of the format that is written.
@@ -27,6 +28,19 @@ pub struct Group<'a> {
     pub token: &'a [u8],
     /// The certificates by which a client of TLS knows the server.
     pub certificates: Vec<Fingerprint>,
+    /// Its cluster, and the other servers of that.
+    pub cluster: Option<(u128, Vec<OtherServer>)>,
+}
+
+/// Another server of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OtherServer {
+    /// Its data directory, in 32 hexadecimal digits.
+    pub directory: String,
+    /// The name of its host.
+    pub host: String,
+    /// Where clients reach it.
+    pub endpoints: Vec<String>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -41,6 +55,10 @@ struct Document {
     token: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     certificates: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    others: Vec<OtherServer>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -48,11 +66,12 @@ struct Member {
     address: String,
 }
 
-/// A written group file, to be removed when its server ends cleanly.
+/// A written group file, to be removed when its server ends cleanly. That of a cluster stays, for the other servers are in it.
 #[derive(Debug, Clone)]
 pub struct GroupFile {
     path: PathBuf,
-    document: Document,
+    /// Of all copies.
+    document: Arc<Mutex<Document>>,
 }
 
 impl GroupFile {
@@ -70,34 +89,44 @@ impl GroupFile {
             endpoints: group.endpoints.to_vec(),
             token: hex(group.token),
             certificates: texts(&group.certificates),
+            cluster: group.cluster.as_ref().map(|(id, _)| format!("{id:032x}")),
+            others: group
+                .cluster
+                .as_ref()
+                .map_or_else(Vec::new, |(_, others)| others.clone()),
         };
         document.write(path)?;
         // An absolute path is removed even if the working directory changes.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        Ok(Self { path, document })
+        Ok(Self {
+            path,
+            document: Arc::new(Mutex::new(document)),
+        })
     }
 
     /// Writes it anew with other certificates, if no other server has replaced it.
-    pub fn write_certificates(
-        &mut self,
-        certificates: Vec<Fingerprint>,
-    ) -> Result<(), ServerError> {
-        if !self.is_ours() {
-            return Ok(());
+    pub fn write_certificates(&self, certificates: Vec<Fingerprint>) -> Result<(), ServerError> {
+        self.change(|document| document.certificates = texts(&certificates))
+    }
+
+    /// Writes it anew with other servers of the cluster, if none of another one has replaced it.
+    pub fn write_others(&self, others: Vec<OtherServer>) -> Result<(), ServerError> {
+        self.change(|document| document.others = others)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Document)) -> Result<(), ServerError> {
+        let mut document = self.document.lock().expect("no holder panics here");
+        change(&mut document);
+        match document.is_at(&self.path) {
+            true => document.write(&self.path),
+            false => Ok(()),
         }
-        self.document.certificates = texts(&certificates);
-        self.document.write(&self.path)
     }
 
-    fn is_ours(&self) -> bool {
-        let text = std::fs::read_to_string(&self.path).unwrap_or_default();
-        serde_json::from_str::<serde_json::Value>(&text)
-            .is_ok_and(|document| document["instance"] == self.document.instance)
-    }
-
-    /// Removes it, if no other server has replaced it.
+    /// Removes it, if no other server has replaced it and none is left in it.
     pub fn remove(self) -> Result<(), ServerError> {
-        if !self.is_ours() {
+        let document = self.document.lock().expect("no holder panics here");
+        if document.cluster.is_some() || !document.is_at(&self.path) {
             return Ok(());
         }
         std::fs::remove_file(&self.path).map_err(ServerError::file(format!(
@@ -108,6 +137,19 @@ impl GroupFile {
 }
 
 impl Document {
+    /// Whether the file there is this one, or that of another server of the cluster.
+    fn is_at(&self, path: &Path) -> bool {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let found = serde_json::from_str::<serde_json::Value>(&text);
+        found.is_ok_and(|found| {
+            let is_of_cluster = self
+                .cluster
+                .as_ref()
+                .is_some_and(|own| found["cluster"] == **own);
+            is_of_cluster || found["instance"] == self.instance
+        })
+    }
+
     fn write(&self, path: &Path) -> Result<(), ServerError> {
         let mut text = serde_json::to_string_pretty(self).expect("texts and numbers become JSON");
         text.push('\n');
@@ -136,6 +178,7 @@ mod tests {
             endpoints: &["unix:///x/s".to_owned(), "tcp://127.0.0.1:9".to_owned()],
             token: &[0xab; 32],
             certificates: vec![Fingerprint([0xcd; 32])],
+            cluster: None,
         };
         GroupFile::write(path, &group).unwrap()
     }
@@ -173,6 +216,7 @@ mod tests {
             endpoints: &[],
             token: &[],
             certificates: Vec::new(),
+            cluster: None,
         };
         let error = GroupFile::write(&path, &group).unwrap_err().to_string();
         assert!(error.contains("no file"), "{error}");
@@ -183,8 +227,8 @@ mod tests {
     fn a_successors_file_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("thalweg.json");
-        let mut old = write(&path, 1);
-        let mut new = write(&path, 2);
+        let old = write(&path, 1);
+        let new = write(&path, 2);
         let certificate = || std::fs::read_to_string(&path).unwrap().contains("eeeeee");
         let other = vec![Fingerprint([0xee; 32])];
         old.write_certificates(other.clone()).unwrap();
@@ -195,5 +239,47 @@ mod tests {
         assert!(path.exists());
         new.remove().unwrap();
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn servers_of_a_cluster_write_one_file_which_names_the_others_and_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("thalweg.json");
+        let other = |name: &str| OtherServer {
+            directory: "07".repeat(16),
+            host: name.to_owned(),
+            endpoints: vec!["tcp://h:1".to_owned()],
+        };
+        let write = |instance: u128, cluster: u128| {
+            let group = Group {
+                directory: DirectoryId(instance),
+                instance: ServerInstance(instance),
+                host: &Host::this(),
+                endpoints: &["tcp://127.0.0.1:9".to_owned()],
+                token: &[0xab; 32],
+                certificates: Vec::new(),
+                cluster: Some((cluster, vec![other("one")])),
+            };
+            GroupFile::write(&path, &group).unwrap()
+        };
+        let found = || -> serde_json::Value {
+            serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap()
+        };
+        let first = write(1, 0xc1);
+        let second = write(2, 0xc1);
+        assert_eq!(found()["others"][0]["host"], "one");
+        first.write_others(vec![other("two")]).unwrap();
+        let said = found();
+        assert_eq!(
+            (&said["others"][0]["host"], said["instance"].as_str()),
+            (&"two".into(), Some(&*ServerInstance(1).to_string()))
+        );
+        second.clone().remove().unwrap();
+        first.remove().unwrap();
+        assert!(path.exists());
+        // Another cluster's is left alone.
+        write(3, 0xc2);
+        second.write_others(vec![other("three")]).unwrap();
+        assert_eq!(found()["others"][0]["host"], "one");
     }
 }

@@ -26,6 +26,18 @@ impl Host {
             .unwrap_or_else(|_| format!("unknown-{:032x}", random_u128()));
         Self { name, boot_id }
     }
+
+    /// How others reach who listens on this host: an address of every interface has its name.
+    pub(crate) fn named(&self, address: &str) -> String {
+        for unspecified in ["0.0.0.0:", "[::]:"] {
+            if let Some((scheme, rest)) = address.split_once("://")
+                && let Some(port) = rest.strip_prefix(unspecified)
+            {
+                return format!("{scheme}://{}:{port}", self.name);
+            }
+        }
+        address.to_owned()
+    }
 }
 
 /// The names and addresses by which clients may know this host: its own, those of the addresses
@@ -137,5 +149,21 @@ mod tests {
                 .iter()
                 .any(|name| name == "0.0.0.0" || name == "other")
         );
+    }
+
+    #[test]
+    fn an_address_of_every_interface_has_the_name_of_the_host_for_others() {
+        let host = Host {
+            name: "node7".to_owned(),
+            boot_id: String::new(),
+        };
+        for (address, seen) in [
+            ("tls://0.0.0.0:9", "tls://node7:9"),
+            ("tcp://[::]:9", "tcp://node7:9"),
+            ("tcp://127.0.0.1:9", "tcp://127.0.0.1:9"),
+            ("unix:///a/0.0.0.0:9", "unix:///a/0.0.0.0:9"),
+        ] {
+            assert_eq!(host.named(address), seen);
+        }
     }
 }

@@ -31,6 +31,7 @@ mod group_file;
 mod host;
 mod issuing;
 mod key_files;
+mod member_file;
 mod opening;
 mod origin;
 mod placement;

@@ -5,24 +5,24 @@ use crate::address;
 use crate::amqp_listener::{self, AmqpListener};
 use crate::audit_trail::AuditTrail;
 use crate::certificates::{self, Certificates};
+use crate::cluster::{ClientFiles, ClusterPart, Seat};
 use crate::config::Config;
 use crate::descriptors::{self, Descriptors};
 use crate::directory::DataDirectory;
 use crate::disk_threads::DiskThreads;
 use crate::error::{ConfigError, ServerError};
 use crate::examine_threads::ExamineThreads;
-use crate::exchange::Peers;
 use crate::executor::Executor;
 use crate::fate::{Ends, Fate, PartHandle};
 use crate::file_system::{FileSystem, measure_sync};
-use crate::group_file::{Group, GroupFile};
+use crate::group_file::{Group, GroupFile, OtherServer};
 use crate::host::{Host, random_u128};
 use crate::placement::Cores;
 use crate::server_log::ServerLog;
 use crate::shards::Joining;
 use crate::storages::Storages;
 use crate::system::{self, End, Parts, ShutdownRequest, System};
-use broker::{ClientCertificates, Counters, Limits, Line, Node, NodeOptions, Nodes, TableRole};
+use broker::{ClientCertificates, Counters, Limits, Line, Node, NodeOptions, TableRole};
 use fabric::{Shm, ShmOptions};
 use log::{Disk, OsDisk, StorageKind};
 use memory::Pool;
@@ -95,17 +95,59 @@ impl From<&Certificates> for Shown {
 
 /// Which node of a server is started.
 pub(crate) struct Part<'a> {
-    pub role: TableRole,
-    /// All of them.
-    pub nodes: Arc<Nodes>,
-    /// Its way to the others, if there are any.
-    pub peers: Option<Peers>,
+    pub place: Place<'a>,
+    /// How many nodes the server has.
+    pub count: u32,
     /// The first, for one behind it.
     pub first: Option<&'a Running>,
     /// Ends with it, and ends it.
     pub fate: Arc<Fate>,
     /// Whether its clients are in its process.
     pub is_embedded: bool,
+}
+
+/// The table that a node is of.
+pub(crate) enum Place<'a> {
+    /// The server's own.
+    Own(Seat),
+    /// That of a cluster, where this shard of the server registers when it listens.
+    Cluster(&'a mut ClusterPart, u32),
+}
+
+impl Place<'_> {
+    /// What the cluster is to clients.
+    fn clients(&self) -> Option<&ClientFiles> {
+        match self {
+            Self::Own(_) => None,
+            Self::Cluster(part, _) => Some(part.clients()),
+        }
+    }
+
+    /// The node is where its listeners are: now others can know of it.
+    fn take(
+        self,
+        directory: &DataDirectory,
+        listeners: &[Box<dyn Listener>],
+        host: &Host,
+    ) -> Result<Seat, ServerError> {
+        let addresses = listeners.iter().flat_map(|one| addresses(one.address()));
+        match self {
+            Self::Own(seat) => {
+                // All are on one host: a client reaches each where it has reached another.
+                let addresses = addresses.map(|one| address::anywhere(&one));
+                seat.nodes
+                    .listens(seat.role.node(), directory.id(), addresses.collect());
+                Ok(seat)
+            }
+            Self::Cluster(part, shard) => {
+                let endpoints: Vec<String> = addresses.map(|one| host.named(&one)).collect();
+                if shard == 0 {
+                    part.join(directory, &endpoints)?;
+                }
+                part.register(directory.id(), endpoints, shard)
+            }
+        }
+    }
 }
 
 impl Running {
@@ -134,21 +176,30 @@ impl Running {
         // need; what nobody needs is given back.
         let pool = Pool::new(config.memory_bytes_max as usize);
         let certificates = match certificates::are_needed(&config) && !embedded {
-            true if part.first.is_none() => Some(Certificates::open(
-                &config,
-                &directory,
-                &host,
-                SystemTime::now(),
-            )?),
+            true if part.first.is_none() => {
+                let of_cluster = part.place.clients();
+                let authority = match of_cluster {
+                    Some(clients) => (clients.path.as_path(), clients.site),
+                    None => (directory.path(), directory.id()),
+                };
+                let now = SystemTime::now();
+                Some(Certificates::open(&config, authority, &host, now)?)
+            }
             _ => None,
         };
         let shared = match part.first {
             Some(first) => first.shared.clone(),
-            None => Shared {
-                token: *directory.token(),
-                access: directory.access().clone(),
-                certificates: certificates.as_ref().map(Shown::from),
-            },
+            None => {
+                let (token, access) = match part.place.clients() {
+                    Some(clients) => (&clients.token, &clients.access),
+                    None => (directory.token(), directory.access()),
+                };
+                Shared {
+                    token: *token,
+                    access: access.clone(),
+                    certificates: certificates.as_ref().map(Shown::from),
+                }
+            }
         };
         let mut transports = transports(&config, &pool, log);
         if let Some(shown) = &shared.certificates {
@@ -173,12 +224,7 @@ impl Running {
             .iter()
             .flat_map(|listener| endpoints(listener.address(), &host))
             .collect();
-        // All are on one host: a client reaches each where it has reached another.
-        let addresses = listeners.iter().flat_map(|one| addresses(one.address()));
-        let addresses = addresses.map(|one| address::anywhere(&one));
-        part.nodes
-            .listens(part.role.node(), directory.id(), addresses.collect());
-
+        let seat = part.place.take(&directory, &listeners, &host)?;
         let believed = Believed::at_start(&shared.access, log);
         if let Some(of_clients) = &of_clients {
             believed.others().show(of_clients.shown.clone());
@@ -202,11 +248,11 @@ impl Running {
                 certificates: of_clients,
                 token: shared.token,
             },
-            (&part, started),
+            (&seat, started),
             log,
         )?;
         directory.keep_path()?;
-        if let Some(peers) = &part.peers {
+        if let Some(peers) = &seat.peers {
             peers.wake_with(waker.clone());
         }
         let threads = place("disk_cores", &config.disk_cores, || {
@@ -246,10 +292,10 @@ impl Running {
             log: log.clone(),
             shutdown: shutdown.clone(),
             started,
-            descriptors: Descriptors::of_process(part.nodes.count() as u64),
+            descriptors: Descriptors::of_process(part.count.into()),
             certificates: certificates.clone(),
             audit,
-            peers: part.peers,
+            peers: seat.peers,
         })
         .map_err(net_system)?;
         let pending_connections_max = config.pending_connections_max as usize;
@@ -284,8 +330,12 @@ impl Running {
         })
     }
 
-    /// Writes where clients of other processes find it.
-    pub fn publish(&self, path: &Path) -> Result<GroupFile, ServerError> {
+    /// Writes where clients of other processes find it, and the others of its cluster.
+    pub fn publish(
+        &self,
+        path: &Path,
+        cluster: Option<(u128, Vec<OtherServer>)>,
+    ) -> Result<GroupFile, ServerError> {
         let mut certificates = self
             .certificates
             .as_ref()
@@ -300,6 +350,7 @@ impl Running {
                 endpoints: &self.endpoints,
                 token: &self.token,
                 certificates: trusted.unwrap_or_default(),
+                cluster,
             },
         )?;
         if let Some(certificates) = &mut certificates {
@@ -426,7 +477,7 @@ fn open_node(
     directory: &DataDirectory,
     host: &Host,
     stores: Stores<'_>,
-    (part, started): (&Part<'_>, Instant),
+    (seat, started): (&Seat, Instant),
     log: &ServerLog,
 ) -> Result<Node, ServerError> {
     let limits = Limits {
@@ -445,8 +496,8 @@ fn open_node(
     options.directory_id = directory.id();
     options.instance = directory.instance();
     options.token = stores.token;
-    options.role = part.role;
-    options.nodes = part.nodes.clone();
+    options.role = seat.role;
+    options.nodes = seat.nodes.clone();
     options.trust = stores.believed.trust();
     options.rules = stores.believed.rules();
     options.examiner = stores.believed.others().clone();
@@ -459,8 +510,8 @@ fn open_node(
     options.accept_loss = config.accept_loss;
     options.counters = stores.counters;
     let now = system::now(started);
-    let opened = match &part.peers {
-        Some(peers) if part.first.is_some() => {
+    let opened = match (seat.role, &seat.peers) {
+        (TableRole::Follows(_), Some(peers)) => {
             Node::open_led(options, now, &mut Joining::new(peers, started))
         }
         _ => Node::open(options, now),

@@ -1,11 +1,12 @@
 //! A running server: one node, or several that share a table.
 
+use crate::cluster::{self, ClusterPart, Seat};
 use crate::config::Config;
-use crate::error::ServerError;
+use crate::error::{ConfigError, ServerError};
 use crate::exchange::Exchange;
 use crate::fate::Fate;
 use crate::group_file::GroupFile;
-use crate::running::{Ended, Part, Running, place};
+use crate::running::{Ended, Part, Place, Running, place};
 use crate::server_log::ServerLog;
 use crate::shards;
 use crate::storages::Storages;
@@ -24,6 +25,8 @@ pub struct Server {
     group_file: Option<Box<GroupFile>>,
     drain_timeout: Duration,
     fate: Arc<Fate>,
+    /// Its part in a cluster, if it has one, which ends when all its shards have.
+    cluster: Option<Box<ClusterPart>>,
 }
 
 /// Asks a server to drain, from any thread.
@@ -76,6 +79,16 @@ impl Server {
         is_embedded: bool,
     ) -> Result<Self, ServerError> {
         config.validate()?;
+        let mut config = config.clone();
+        if config.cluster.is_some() && is_embedded {
+            return Err(ServerError::Config(ConfigError::Value {
+                key: "cluster".to_owned(),
+                why: "a server within another program is alone".to_owned(),
+            }));
+        }
+        let mut cluster = ClusterPart::open(&mut config, log)?.map(Box::new);
+        let config = &config;
+        cluster::refuse_without(config)?;
         for (key, cores) in [("cores", &config.cores), ("disk_cores", &config.disk_cores)] {
             place(key, cores, || Ok(()))?;
         }
@@ -86,7 +99,7 @@ impl Server {
         let fate = Fate::new(drain_timeout);
         let nodes = Arc::new(Nodes::new(count as usize));
         let exchange = Exchange::new(count);
-        let part = |shard: u32| Part {
+        let seat = |shard: u32| Seat {
             role: match shard {
                 0 if count == 1 => TableRole::Alone,
                 0 => TableRole::Leads,
@@ -94,24 +107,32 @@ impl Server {
             },
             nodes: nodes.clone(),
             peers: (count > 1).then(|| exchange.of(NodeId(shard))),
+        };
+        let mut owns = owns.into_iter();
+        let own = owns.next().expect("there is a first shard");
+        let part = Part {
+            place: place_of(cluster.as_deref_mut(), 0, seat),
+            count,
             first: None,
             fate: fate.clone(),
             is_embedded,
         };
-        let mut owns = owns.into_iter();
-        let own = owns.next().expect("there is a first shard");
-        let first = Box::new(Running::launch(own, storages.clone(), log, part(0))?);
+        let first = Box::new(Running::launch(own, storages.clone(), log, part)?);
         let mut server = Self {
             first,
             others: Vec::new(),
             group_file: None,
             drain_timeout,
             fate: fate.clone(),
+            cluster,
         };
         for (shard, own) in (1..).zip(owns) {
             let part = Part {
+                place: place_of(server.cluster.as_deref_mut(), shard, seat),
+                count,
                 first: Some(&server.first),
-                ..part(shard)
+                fate: fate.clone(),
+                is_embedded,
             };
             match Running::launch(own, storages.clone(), log, part) {
                 Ok(other) => server.others.push(other),
@@ -125,7 +146,13 @@ impl Server {
         }
         // Who finds the server finds all of it.
         if let Some(path) = config.group_file.as_ref().filter(|_| !is_embedded) {
-            server.group_file = Some(Box::new(server.first.publish(path)?));
+            let file = match &server.cluster {
+                Some(cluster) => {
+                    cluster.publish(|id, others| server.first.publish(path, Some((id, others))))?
+                }
+                None => server.first.publish(path, None)?,
+            };
+            server.group_file = Some(Box::new(file));
         }
         Ok(server)
     }
@@ -213,11 +240,20 @@ impl Server {
             ),
         });
         let ended = ended.into_iter().try_for_each(|ended| ended.map(drop));
+        self.cluster = None;
         let removed = match self.group_file.take().filter(|_| !is_as_dead) {
             Some(file) => file.remove(),
             None => Ok(()),
         };
         ended.and(removed)
+    }
+}
+
+/// The table that a shard's node is of: the cluster's, or the server's own.
+fn place_of(cluster: Option<&mut ClusterPart>, shard: u32, own: impl Fn(u32) -> Seat) -> Place<'_> {
+    match cluster {
+        Some(cluster) => Place::Cluster(cluster, shard),
+        None => Place::Own(own(shard)),
     }
 }
 

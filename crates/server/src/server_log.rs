@@ -68,6 +68,11 @@ impl ServerLog {
         Dispatch::new(Writer { level, write }).into()
     }
 
+    /// Writes what an operator may want to know.
+    pub(crate) fn info(&self, text: String) {
+        self.write(&Line::info(text));
+    }
+
     /// Writes a warning that belongs to no part of the server, as of its settings.
     pub fn warn(&self, text: String) {
         self.write(&Line::warning(text));

@@ -176,9 +176,9 @@ pub(crate) struct Joining<'a> {
 }
 
 impl<'a> Joining<'a> {
-    /// The leader hears that the link stands.
+    /// The leader hears that the link stands, or is sought.
     pub fn new(peers: &'a Peers, started: Instant) -> Self {
-        peers.link(LEADER);
+        peers.follow();
         Self { peers, started }
     }
 }
@@ -198,12 +198,18 @@ impl Upstream for Joining<'_> {
             let left = until.saturating_duration_since(Instant::now());
             match self.peers.wait_for_next(left) {
                 Some(PeerInput::Message(LEADER, message)) => return FromLeader::Message(message),
-                Some(PeerInput::Down(LEADER)) => return FromLeader::Gone,
+                Some(PeerInput::Down(LEADER)) if self.peers.is_fixed() => return FromLeader::Gone,
+                Some(PeerInput::Down(LEADER)) => return FromLeader::Cut,
+                Some(PeerInput::Up(LEADER)) => return FromLeader::Linked,
                 // Of a node that matters to the leader alone.
                 Some(_) => {}
                 None => return FromLeader::Nothing,
             }
         }
+    }
+
+    fn is_linked(&self) -> bool {
+        self.peers.is_fixed()
     }
 }
 
@@ -336,7 +342,10 @@ mod tests {
             assert_eq!(<[_; 2]>::from(waiting.join().unwrap()), came);
         });
         assert_eq!(joining.receive(Duration::ZERO), FromLeader::Nothing);
+        // A new link begins a new turn.
         let mut inputs = Vec::new();
+        leader.take(&mut inputs);
+        assert_eq!(inputs.len(), 2);
         leader.take(&mut inputs);
         assert!(matches!(
             inputs[..],

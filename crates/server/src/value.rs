@@ -88,6 +88,19 @@ impl Value for u32 {
     }
 }
 
+/// An empty text is none.
+impl Value for Option<u32> {
+    fn from_texts(texts: &[String]) -> Result<Self, String> {
+        match one(texts)? {
+            "" => Ok(None),
+            _ => u32::from_texts(texts).map(Some),
+        }
+    }
+    fn to_text(&self) -> String {
+        self.map(|number| number.to_string()).unwrap_or_default()
+    }
+}
+
 /// Bytes: a number, or a number with a binary unit.
 impl Value for u64 {
     fn from_texts(texts: &[String]) -> Result<Self, String> {

@@ -1,17 +1,16 @@
 //! A server with several shards, and clients that know of the first one alone.
 
+mod support;
+
 use client::{
-    ConsumerOptions, Definition, Driver, DriverOptions, Endpoint, Event, PartitionStorage,
-    ProducerOptions, QueueConsumerOptions, Start, TopicHandle,
+    ConsumerOptions, Definition, Driver, DriverOptions, Endpoint, QueueConsumerOptions, Start,
 };
 use server::{Config, Server, ServerError, Shards};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A hang is noticed after this long; nothing is expected to be fast.
-const WATCHDOG: Duration = Duration::from_secs(60);
+use support::{WATCHDOG, create, disk, names, push, read};
 
 fn group_file(directory: &Path) -> PathBuf {
     directory.join("group.json")
@@ -31,61 +30,6 @@ fn start(directory: &Path, shards: Shards) -> Result<Server, ServerError> {
 fn connect(directory: &Path) -> Driver {
     let endpoint = Endpoint::GroupFile(group_file(directory));
     Driver::connect(endpoint, DriverOptions::default()).unwrap()
-}
-
-fn disk() -> [PartitionStorage; 1] {
-    [PartitionStorage {
-        kind: "disk".to_owned(),
-        config: String::new(),
-    }]
-}
-
-fn create(driver: &Driver, name: &str) -> TopicHandle {
-    driver
-        .create_topic(name, &Definition::default(), &disk())
-        .unwrap()
-}
-
-fn push(topic: &TopicHandle, texts: &[&str]) {
-    let producer = topic.producer(ProducerOptions::default()).unwrap();
-    for text in texts {
-        producer.push(Event::new(text.as_bytes())).unwrap();
-    }
-    producer.flush(WATCHDOG).unwrap();
-    producer.close(WATCHDOG).unwrap();
-}
-
-/// All that a topic has, by a new consumer.
-fn read(topic: &TopicHandle) -> Vec<String> {
-    let options = ConsumerOptions {
-        start: Start::Beginning.into(),
-        ..ConsumerOptions::default()
-    };
-    let consumer = topic.consumer("reader", options).unwrap();
-    let end = topic.driver_end();
-    (0..end)
-        .map(|_| {
-            let event = consumer.pull(Some(WATCHDOG)).unwrap().unwrap();
-            String::from_utf8(event.metadata().to_vec()).unwrap()
-        })
-        .collect()
-}
-
-/// How many events a topic has.
-trait Ends {
-    fn driver_end(&self) -> u64;
-}
-
-impl Ends for TopicHandle {
-    fn driver_end(&self) -> u64 {
-        let described = self.driver().describe_topic(self.name()).unwrap();
-        described.partitions[0].watermarks.end.0
-    }
-}
-
-fn names(driver: &Driver) -> Vec<String> {
-    let topics = driver.list_topics().unwrap();
-    topics.into_iter().map(|topic| topic.name).collect()
 }
 
 const COUNT: usize = 24;

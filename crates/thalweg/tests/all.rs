@@ -8,6 +8,7 @@ mod amqp_bytes;
 mod audit;
 mod backup;
 mod bench;
+mod cluster;
 mod commands;
 mod doctor;
 mod first_event;

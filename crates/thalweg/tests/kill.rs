@@ -11,7 +11,8 @@ use client::{
     ConsumerOptions, Driver, DriverOptions, Endpoint, Event, ProducerOptions, PushFuture,
     TopicHandle,
 };
-use rig::{Rig, WATCHDOG};
+use rig::{Rig, ServerProcess, WATCHDOG};
+use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +28,10 @@ const PARTITIONS: usize = 2;
 const PRODUCERS: u64 = 2;
 /// Events of one producer that wait for their acknowledgement.
 const WINDOW: usize = 64;
+/// The servers of a cluster.
+const SERVERS: usize = 3;
+/// How long one of them is away while others go on, at most; longer than its silence takes to be noticed.
+const STOPPED_MAX: Duration = Duration::from_secs(4);
 /// The server is killed after at most this many acknowledgements.
 const ACKNOWLEDGEMENTS_MAX: u64 = 3000;
 /// Every so many events one has data that travels outside of its batch.
@@ -44,22 +49,76 @@ fn a_killed_server_of_several_shards_keeps_its_promises() {
     kill_again_and_again(4);
 }
 
+/// Its topics are on three servers, of which one is killed or stopped for a while, each time another one perhaps. Clients
+/// know them by one file.
+#[test]
+fn a_cluster_of_which_one_server_is_killed_or_stopped_keeps_its_promises() {
+    let rig = Rig::default();
+    let sites = (0..SERVERS).map(|rank| {
+        let rank = rank.to_string();
+        let arguments = ["--cluster", "shared", "--rank", &rank, "--size", "3"];
+        let arguments = arguments
+            .iter()
+            .chain(&["--cluster-listen", "tls://127.0.0.1:0"]);
+        Site {
+            directory: format!("data-{rank}"),
+            arguments: arguments.map(|one| (*one).to_owned()).collect(),
+        }
+    });
+    kill_again(&rig, &sites.collect::<Vec<_>>());
+    for rank in 0..SERVERS {
+        let quorum = rig.path(&format!("data-{rank}/quorum"));
+        assert!(std::fs::read_dir(quorum).unwrap().next().is_some());
+    }
+}
+
+/// A server's data directory, and how it is started.
+struct Site {
+    directory: String,
+    arguments: Vec<String>,
+}
+
+impl Site {
+    fn serve(&self, rig: &Rig) -> ServerProcess {
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        rig.serve_on(&self.directory, &arguments)
+    }
+}
+
 fn kill_again_and_again(shards: u32) {
-    let shards = shards.to_string();
-    let arguments = ["--shards", &shards];
+    let rig = Rig::default();
+    let site = Site {
+        directory: "data".to_owned(),
+        arguments: vec!["--shards".to_owned(), shards.to_string()],
+    };
+    kill_again(&rig, &[site]);
+    if shards != 1 {
+        let others = std::fs::read_dir(rig.path("data/shards")).unwrap();
+        let partitions = others.map(|other| other.unwrap().path().join("partitions"));
+        let used = partitions.filter(|path| std::fs::read_dir(path).unwrap().next().is_some());
+        assert!(used.count() >= 1, "all topics are on the first shard");
+    }
+}
+
+/// Kills or stops one of the servers in each round, and checks in the end what all of them have.
+fn kill_again(rig: &Rig, sites: &[Site]) {
     let rounds = number("THALWEG_KILL_ROUNDS").unwrap_or(ROUNDS_DEFAULT);
     let seed = number("THALWEG_KILL_SEED").unwrap_or_else(rand_seed);
     eprintln!("THALWEG_KILL_SEED={seed} THALWEG_KILL_ROUNDS={rounds}");
     let mut random = Random(seed);
-    let rig = Rig::default();
-    let mut server = rig.serve(&arguments);
-    let driver = connect(&rig);
+    // All at once: those of a cluster wait for each other.
+    let started: Vec<_> = sites.iter().map(|site| site.serve(rig)).collect();
+    let started = started.into_iter();
+    let mut servers: Vec<_> = started.map(|one| Some(rig.until_ready(one))).collect();
+    let driver = connect(rig);
     let journals = rig.path("journals");
     std::fs::create_dir(&journals).unwrap();
     let acknowledged = Arc::new(Counter::default());
-    let loads: Vec<Load> = [Durability::Memory, Durability::Written, Durability::Synced]
-        .into_iter()
-        .map(|durability| Load::start(&rig, &driver, durability, &journals, &acknowledged))
+    let levels = [Durability::Memory, Durability::Written, Durability::Synced];
+    // So that each of several servers has some.
+    let levels = (0..sites.len().min(2)).flat_map(|number| levels.map(|level| (level, number)));
+    let loads: Vec<Load> = levels
+        .map(|level| Load::start(rig, &driver, level, &journals, &acknowledged))
         .collect();
     for round in 0..rounds {
         // Now and then at once, while clients reconnect and resend.
@@ -69,26 +128,32 @@ fn kill_again_and_again(shards: u32) {
         };
         acknowledged.wait_for(wanted, round);
         let promised: Vec<_> = loads.iter().map(Load::promised_cursors).collect();
-        server.kill();
-        if random.below(4) == 0 {
-            // Once more, while it recovers.
-            let unready = rig.serve_unready(&arguments);
-            unready.wait_for_a_sign();
-            unready.kill();
-        }
-        server = rig.serve(&arguments);
+        let at = random.below(sites.len() as u64) as usize;
+        let (site, server) = (&sites[at], servers[at].take().expect("it runs"));
+        servers[at] = Some(if sites.len() > 1 && random.below(3) == 0 {
+            // It says nothing, and nobody has heard of its end.
+            rig::signal(server.pid(), Signal::STOP);
+            acknowledged.wait_at_most(random.below(ACKNOWLEDGEMENTS_MAX), STOPPED_MAX);
+            rig::signal(server.pid(), Signal::CONT);
+            server
+        } else {
+            server.kill();
+            if random.below(4) == 0 {
+                // Once more, while it recovers.
+                let unready = site.serve(rig);
+                unready.wait_for_a_sign();
+                unready.kill();
+            } else if sites.len() > 1 {
+                acknowledged.wait_at_most(random.below(ACKNOWLEDGEMENTS_MAX), STOPPED_MAX);
+            }
+            rig.until_ready(site.serve(rig))
+        });
         for (load, promised) in loads.iter().zip(promised) {
             load.check_cursors(&driver, &promised, round);
         }
     }
     for load in loads {
         load.finish(&driver);
-    }
-    if shards != "1" {
-        let others = std::fs::read_dir(rig.path("data/shards")).unwrap();
-        let partitions = others.map(|other| other.unwrap().path().join("partitions"));
-        let used = partitions.filter(|path| std::fs::read_dir(path).unwrap().next().is_some());
-        assert!(used.count() >= 1, "all topics are on the first shard");
     }
     driver.close(WATCHDOG).unwrap();
     let journals = journals.to_str().unwrap();
@@ -139,6 +204,16 @@ impl Counter {
     fn add_one(&self) {
         *self.count.lock().unwrap() += 1;
         self.moved.notify_all();
+    }
+
+    /// Waits for `wanted` more, or so long.
+    fn wait_at_most(&self, wanted: u64, time: Duration) {
+        let count = self.count.lock().unwrap();
+        let goal = *count + wanted;
+        let waited = self
+            .moved
+            .wait_timeout_while(count, time, |count| *count < goal);
+        drop(waited.unwrap());
     }
 
     /// Waits for `wanted` more.
@@ -230,11 +305,11 @@ impl Load {
     fn start(
         rig: &Rig,
         driver: &Driver,
-        durability: Durability,
+        (durability, number): (Durability, usize),
         journals: &std::path::Path,
         counter: &Arc<Counter>,
     ) -> Self {
-        let topic = format!("{durability}-events");
+        let topic = format!("{durability}-events-{number}");
         let kind = match durability {
             Durability::Memory => "memory",
             _ => "disk",

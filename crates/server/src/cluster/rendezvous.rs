@@ -106,6 +106,10 @@ pub struct Contact {
     pub member: Option<Membership>,
     /// Where it was reached when its file was read.
     pub peers: Vec<String>,
+    /// Its host.
+    pub host: String,
+    /// Where clients reached its first shard then.
+    pub endpoints: Vec<String>,
 }
 
 impl Contact {
@@ -115,6 +119,8 @@ impl Contact {
             directory: file.directory,
             member: file.member,
             peers: file.peers.clone(),
+            host: file.host.clone(),
+            endpoints: file.endpoints.first().cloned().unwrap_or_default(),
         }
     }
 }
@@ -281,7 +287,16 @@ impl Rendezvous {
     /// [`Refused::File`].
     pub fn contacts(&self, shared: &mut impl Shared) -> Result<Vec<Contact>, Refused> {
         let others = self.read_founders(shared)?;
-        let further = self.read_further(shared)?;
+        let mut further = self.read_further(shared)?;
+        // Who has come later has a rank beyond the size of then.
+        let known = self.own.size.max(self.own.voters);
+        for rank in known..(self.own.voters + FURTHER_MAX).max(known) {
+            match self.read_file(rank, shared)? {
+                Some(Ok(file)) => further.push(file),
+                Some(Err(_)) => {}
+                None => break,
+            }
+        }
         let files = others.values().flatten().flatten().chain(&further);
         Ok(files.map(Contact::of).collect())
     }

@@ -112,7 +112,14 @@ impl Rig {
         self.until_ready(with_log(spawn(shell)))
     }
 
-    fn until_ready(&self, mut server: ServerProcess) -> ServerProcess {
+    /// Starts a server on a directory of this name; it may not get far.
+    pub fn serve_on(&self, directory: &str, args: &[&str]) -> ServerProcess {
+        let args = [&["serve", directory, "--json"], args].concat();
+        with_log(spawn(self.thalweg(&args)))
+    }
+
+    /// Waits until a server is ready.
+    pub fn until_ready(&self, mut server: ServerProcess) -> ServerProcess {
         let stdout = server.child.as_mut().expect("it runs").stdout.take();
         let stdout = BufReader::new(stdout.expect("it was asked for"));
         let line = in_time(move || {
