@@ -73,12 +73,10 @@ pub(super) struct Connection {
     token: Bytes,
     /// Those that the group file says the server may show.
     certificates: Vec<Fingerprint>,
-    /// Where the group file says that the server is, in all transports, for whoever presents what is in it.
+    /// The addresses of other hosts at which the group file has its token presented.
     offered: Vec<String>,
     /// The other servers of the cluster, as the group file says.
     others: Vec<OtherServer>,
-    /// Another connection of the client is to one of these, or may be: this one stays with its server.
-    is_kept: bool,
     credential: Option<Credential>,
     /// The server that is expected: as the endpoint says, or as found first.
     directory: Option<DirectoryId>,
@@ -190,7 +188,6 @@ impl Connection {
             certificates: Vec::new(),
             offered: Vec::new(),
             others: Vec::new(),
-            is_kept: false,
             credential,
             directory,
             failures: 0,
@@ -250,8 +247,7 @@ impl Connection {
     }
 
     /// The other servers of the cluster, as far as a group file has said.
-    pub fn others(&mut self) -> Vec<Hint> {
-        self.is_kept = true;
+    pub fn others(&self) -> Vec<Hint> {
         // What is shown or presented in TLS alone.
         let credential = self.credential.as_ref();
         let is_for_tls = credential.is_some_and(|it| it.is_certificate() || it.is_munged)
@@ -395,7 +391,9 @@ impl Connection {
         match result {
             Ok((file, endpoints)) => {
                 let file_endpoints = endpoints.clone();
-                let own = self.directory.filter(|_| self.was_up || self.is_kept);
+                // Another connection of the client may be to one of the others: this one stays with its server.
+                let is_kept = self.was_up || !self.others.is_empty();
+                let own = self.directory.filter(|_| is_kept);
                 let Some(endpoints) = endpoints_of(own, &file, endpoints) else {
                     let address = file.endpoints.first().cloned().unwrap_or_default();
                     self.foreign(context, address, Some(file.directory), "by its group file");
@@ -964,6 +962,43 @@ mod tests {
         );
         let of_its_own = first.branch(&hint("tls://second:1?ca=a.pem"));
         assert_eq!(dialled(of_its_own, &mut context), "tls://second:1?ca=a.pem");
+    }
+
+    /// The file of a server that was never reached is replaced by one that names another server first.
+    fn after_another_file(others: &[u128]) -> Option<DirectoryId> {
+        let mailbox = Mailbox::new(Clock::simulated());
+        let liveness = mailbox.liveness.clone();
+        let mut context = Context::new(mailbox, liveness);
+        let endpoint = Endpoint::GroupFile("group".into());
+        let mut connection = Connection::new(endpoint, &DriverOptions::default(), SessionId(7));
+        let mut outputs = VecDeque::new();
+        connection.start(&mut context, &mut outputs);
+        for (directory, others) in [(0xd1, others), (0xd2, &[0xd1])] {
+            let others = others.iter().map(|other| OtherServer {
+                directory: DirectoryId(*other),
+                host: String::new(),
+                endpoints: vec!["tcp://other:1".to_owned()],
+            });
+            let file = GroupFile {
+                directory: DirectoryId(directory),
+                instance: ServerInstance(1),
+                host: String::new(),
+                boot_id: String::new(),
+                endpoints: Vec::new(),
+                token: Bytes::from_static(b"token"),
+                certificates: Vec::new(),
+                others: others.collect(),
+            };
+            connection.phase = Phase::Reading;
+            connection.group_file(&mut context, Ok((file, Vec::new())), &mut outputs);
+        }
+        connection.directory()
+    }
+
+    #[test]
+    fn a_server_that_was_never_there_is_given_up_for_another_one_unless_that_is_of_its_cluster() {
+        assert_eq!(after_another_file(&[]), Some(DirectoryId(0xd2)));
+        assert_eq!(after_another_file(&[0xd2]), Some(DirectoryId(0xd1)));
     }
 
     #[test]

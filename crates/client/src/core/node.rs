@@ -297,7 +297,7 @@ impl NodeCore {
     }
 
     /// The other servers of the cluster, as far as a group file has said.
-    pub fn others(&mut self) -> Vec<Hint> {
+    pub fn others(&self) -> Vec<Hint> {
         self.connection.others()
     }
 
