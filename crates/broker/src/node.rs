@@ -344,7 +344,7 @@ impl Node {
     /// Does what a request asks for. A new one may be about what is decided and not known here yet: then it waits.
     fn ask_of(&mut self, caller: RequestId, request: Request, is_new: bool) {
         let is_led = matches!(self.ctx.options.role, TableRole::Follows(_));
-        let may_be_behind = is_new && is_led && Behind::may_be(&self.ctx);
+        let may_be_behind = is_new && is_led && self.ctx.options.nodes.are_of_table();
         if may_be_behind && Behind::is_list(&request) {
             return self.wait_for_table(caller, request, None);
         }

@@ -658,13 +658,11 @@ fn listen(
 
 /// By which addresses clients can reach who listens at `address`.
 fn endpoints(address: String, host: &Host) -> Vec<String> {
-    // Every address of this host is none for others. The certificate has the name.
-    for unspecified in ["tls://0.0.0.0:", "tls://[::]:"] {
-        if let Some(port) = address.strip_prefix(unspecified) {
-            return vec![format!("tls://{}:{port}", host.name)];
-        }
+    match address::is_encrypted(&address) {
+        // Every address of this host is none for others. The certificate has the name.
+        true => vec![host.named(&address)],
+        false => addresses(address),
     }
-    addresses(address)
 }
 
 /// The addresses of one listener: a socket is one for clients with and without shared memory.

@@ -13,10 +13,8 @@ use super::controller::ControlError;
 use crate::ctx::Ctx;
 use crate::effects::Effect;
 use crate::ids::RequestId;
-use crate::options::TableRole;
 use crate::refusal::Refused;
 use crate::request::{CoordinatorRequest, DescribeRequest, Request};
-use wire::message::TopicName;
 use wire::{ErrorCode, ErrorReply, TopicId};
 
 /// After so long a client asks again whether there is a topic, milliseconds.
@@ -38,11 +36,6 @@ struct Waiting {
 }
 
 impl Behind {
-    /// Whether the table of this node may be behind others', which clients may know.
-    pub fn may_be(ctx: &Ctx) -> bool {
-        matches!(ctx.options.role, TableRole::Follows(_)) && ctx.options.nodes.are_of_table()
-    }
-
     /// Whether a request is to wait before it is looked at.
     pub fn is_list(request: &Request) -> bool {
         matches!(
@@ -53,22 +46,18 @@ impl Behind {
 
     /// The request once more, if it is about a topic by its name.
     pub fn copy_of(request: &Request) -> Option<Request> {
-        let copy = |name: &TopicName| TopicName {
-            name: name.name.clone(),
-        };
-        match request {
-            Request::Describe(DescribeRequest::DescribeTopic(name)) => Some(Request::Describe(
-                DescribeRequest::DescribeTopic(copy(name)),
-            )),
+        Some(match request {
+            Request::Describe(DescribeRequest::DescribeTopic(name)) => {
+                DescribeRequest::DescribeTopic(name.clone()).into()
+            }
             Request::Describe(DescribeRequest::ListGaps(name)) => {
-                Some(Request::Describe(DescribeRequest::ListGaps(copy(name))))
+                DescribeRequest::ListGaps(name.clone()).into()
             }
             Request::Coordinator(CoordinatorRequest::DeleteTopic(name)) => {
-                let delete = CoordinatorRequest::DeleteTopic(copy(name));
-                Some(Request::Coordinator(delete))
+                CoordinatorRequest::DeleteTopic(name.clone()).into()
             }
-            _ => None,
-        }
+            _ => return None,
+        })
     }
 
     /// A request is asked again when this node has all that was decided before now; it is refused with this as far as is
