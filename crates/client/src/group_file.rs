@@ -205,6 +205,21 @@ impl GroupFile {
         others.filter(|other| !other.endpoints.is_empty()).collect()
     }
 
+    /// Where a server is that was reached before: at `endpoints` if the file is its own, else where the file says that this
+    /// other server of its cluster is.
+    pub(crate) fn endpoints_of(
+        &self,
+        before: Option<DirectoryId>,
+        endpoints: Vec<String>,
+    ) -> Option<Vec<String>> {
+        let Some(before) = before.filter(|before| *before != self.directory) else {
+            return Some(endpoints);
+        };
+        let mut others = self.others.iter();
+        let other = others.find(|other| other.directory == before)?;
+        Some(other.endpoints.clone())
+    }
+
     fn local_only(&self, here: &Host) -> String {
         if self.host == here.name {
             return format!(

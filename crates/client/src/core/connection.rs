@@ -1,5 +1,6 @@
 //! Which server, how to reach it, and when it is lost for good.
 
+use super::address::{is_alike, is_socket, is_tls, trusted_as};
 use super::credential::Credential;
 use super::elsewhere::Hint;
 use super::io::{Output, StripeDial};
@@ -98,49 +99,6 @@ pub(super) struct Connection {
     is_final: bool,
     was_up: bool,
     chance: u64,
-}
-
-/// An address of TLS with the trust of another one's, if it says none of its own.
-fn trusted_as(address: String, other: &str) -> String {
-    match other.split_once('?') {
-        Some((_, trust)) if is_tls(&address) && is_tls(other) && !address.contains('?') => {
-            format!("{address}?{trust}")
-        }
-        _ => address,
-    }
-}
-
-/// Where a server is that was reached before, as a group file says: that of the file, or another one of its cluster.
-fn endpoints_of(
-    before: Option<DirectoryId>,
-    file: &GroupFile,
-    endpoints: Vec<String>,
-) -> Option<Vec<String>> {
-    match before.filter(|before| *before != file.directory) {
-        None => Some(endpoints),
-        Some(before) => {
-            let mut others = file.others.iter();
-            let other = others.find(|other| other.directory == before);
-            other.map(|other| other.endpoints.clone())
-        }
-    }
-}
-
-/// Whether an address is a socket of this host, which nobody else hears.
-fn is_socket(address: &str) -> bool {
-    address.starts_with("unix://") || address.starts_with("shm://")
-}
-
-fn is_tls(address: &str) -> bool {
-    address.starts_with("tls://")
-}
-
-/// Whether both addresses are of one transport. What was presented at one of them is as safe on the way to the other.
-fn is_alike(address: &str, other: &str) -> bool {
-    match (address.split_once("://"), other.split_once("://")) {
-        (Some((scheme, _)), Some((other, _))) => scheme == other,
-        _ => false,
-    }
 }
 
 impl Connection {
@@ -394,7 +352,7 @@ impl Connection {
                 // Another connection of the client may be to one of the others: this one stays with its server.
                 let is_kept = self.was_up || !self.others.is_empty();
                 let own = self.directory.filter(|_| is_kept);
-                let Some(endpoints) = endpoints_of(own, &file, endpoints) else {
+                let Some(endpoints) = file.endpoints_of(own, endpoints) else {
                     let address = file.endpoints.first().cloned().unwrap_or_default();
                     self.foreign(context, address, Some(file.directory), "by its group file");
                     self.next_candidate(context, outputs);

@@ -16,6 +16,7 @@
 //! - `node`: all that goes on with one of them.
 //! - `elsewhere`: what a node says of where something is.
 //! - `connection`: which server, how to reach it, when it is lost.
+//! - `address`: what an address says of the way there.
 //! - `credential`: what is presented of who one is, and presented anew.
 //! - `calls`: requests of the API and their answers.
 //! - `node/commands`, `node/messages`: from the API and from the server, to the part concerned.
@@ -29,6 +30,7 @@
 //! - `stripes`: when a session opens one more connection.
 //! - `topics`: partitions that are added to topics in use.
 
+mod address;
 mod calls;
 mod client;
 mod connection;
