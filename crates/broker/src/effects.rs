@@ -97,13 +97,8 @@ pub(crate) enum Effect {
     Queue(SharedId, QueueNotice),
     /// A partition of a topic in the making is open.
     Install(StorageId, Box<NewPartition>),
-    /// A partition is to keep other events than before.
-    Keep(StorageId, Keep),
-    /// A partition and its files go. With an error its topic was deleted, and whoever reads it
-    /// or waits for it is notified.
-    Remove(StorageId, Option<ErrorReply>),
-    /// A producer's new life has begun: what waits of an older one is refused.
-    Fence(StorageId, ProducerId, ProducerEpoch),
+    /// A partition is to do something.
+    Partition(StorageId, PartitionAct),
     /// A request to open a producer is answered with what each partition expects of it.
     ProducerOpened(RequestId, TopicId, ProducerId, ProducerEpoch),
     /// A request is to be done as if its caller had asked for it now: for the cursor of readers of
@@ -112,6 +107,17 @@ pub(crate) enum Effect {
     Ask(RequestId, Box<Request>),
     /// A request is answered with the description of a topic.
     Describe(RequestId, TopicId),
+}
+
+/// What a partition is asked to do by those who decide of its topic.
+pub(crate) enum PartitionAct {
+    /// Keeps other events than before.
+    Keep(Keep),
+    /// Goes, and its files. With an error its topic was deleted, and whoever reads it
+    /// or waits for it is notified.
+    Remove(Option<ErrorReply>),
+    /// A producer's new life has begun: what waits of an older one is refused.
+    Fence(ProducerId, ProducerEpoch),
 }
 
 /// A partition that was opened.

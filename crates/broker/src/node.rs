@@ -726,23 +726,8 @@ impl Node {
                     self.partitions.insert(storage, partition);
                 }
             }
-            Effect::Keep(storage, keep) => {
-                self.at(storage, |partition, ctx| partition.keep(&keep, ctx));
-            }
-            Effect::Remove(storage, why) => {
-                self.at(storage, |partition, ctx| {
-                    ctx.dirty.streams.insert(partition.store.key.topic);
-                    if let Some(error) = why {
-                        partition.end_readers(&error, ctx);
-                        partition.fail(&error, ctx);
-                    }
-                    partition.leave(true, ctx);
-                });
-            }
-            Effect::Fence(storage, producer, epoch) => {
-                self.at(storage, |partition, ctx| {
-                    partition.fence(producer, epoch, ctx);
-                });
+            Effect::Partition(storage, act) => {
+                self.at(storage, |partition, ctx| partition.act(act, ctx));
             }
             Effect::ProducerOpened(caller, topic, producer, epoch) => {
                 let opened = self.view().producer_opened(topic, producer, epoch);

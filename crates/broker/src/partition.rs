@@ -18,7 +18,7 @@ pub(crate) mod wait_queue;
 
 use crate::coordinator::served_topic::partition_directory;
 use crate::ctx::Ctx;
-use crate::effects::{Copied, Effect, Keep, NewPartition, WasRead};
+use crate::effects::{Copied, Effect, Keep, NewPartition, PartitionAct, WasRead};
 use crate::faults::Fault;
 use crate::ids::{PartitionKey, RequestId, StorageId, TransferId};
 use crate::io::{Job, Output};
@@ -287,6 +287,22 @@ impl Partition {
     /// Answers everything that waits for the partition to take events.
     pub fn fail(&mut self, error: &ErrorReply, ctx: &mut Ctx) {
         self.appends.fail(error, &mut self.store, ctx);
+    }
+
+    /// Does what those ask for who decide of its topic.
+    pub fn act(&mut self, act: PartitionAct, ctx: &mut Ctx) {
+        match act {
+            PartitionAct::Keep(keep) => self.keep(&keep, ctx),
+            PartitionAct::Remove(why) => {
+                ctx.dirty.streams.insert(self.store.key.topic);
+                if let Some(error) = why {
+                    self.end_readers(&error, ctx);
+                    self.fail(&error, ctx);
+                }
+                self.leave(true, ctx);
+            }
+            PartitionAct::Fence(producer, epoch) => self.fence(producer, epoch, ctx),
+        }
     }
 
     /// A disk operation was carried out.

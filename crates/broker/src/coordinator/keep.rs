@@ -4,7 +4,7 @@
 use super::served_topic::{Slot, Topics};
 use super::table::{Table, TopicEntry};
 use crate::ctx::Ctx;
-use crate::effects::{Effect, Keep};
+use crate::effects::{Effect, Keep, PartitionAct};
 use crate::faults::Fault;
 use crate::ids::{PartitionKey, StorageId};
 use std::sync::Arc;
@@ -81,7 +81,8 @@ pub(crate) fn keep_partition(
         bound: limits(key.topic, definition, table, ctx),
         acknowledged: acknowledged.collect(),
     };
-    ctx.effects.push_back(Effect::Keep(storage, keep));
+    let act = PartitionAct::Keep(keep);
+    ctx.effects.push_back(Effect::Partition(storage, act));
 }
 
 /// Where a consumer of any kind stands in a partition.

@@ -5,7 +5,7 @@ use super::lent::Lent;
 use super::served_topic::Topics;
 use super::table::Table;
 use crate::ctx::Ctx;
-use crate::effects::Effect;
+use crate::effects::{Effect, PartitionAct};
 use crate::faults::Fault;
 use crate::ids::RequestId;
 use crate::refusal::{Refused, fenced, refuse};
@@ -149,8 +149,8 @@ pub(super) fn opened(caller: RequestId, record: &ProducerRecord, topics: &Topics
     // What waits of an older life is refused, so that it is never appended behind the new
     // one's first batch.
     for (_, storage) in topics.storages(topic) {
-        ctx.effects
-            .push_back(Effect::Fence(storage, producer, epoch));
+        let act = PartitionAct::Fence(producer, epoch);
+        ctx.effects.push_back(Effect::Partition(storage, act));
     }
     let opened = Effect::ProducerOpened(caller, topic, producer, epoch);
     ctx.effects.push_back(opened);

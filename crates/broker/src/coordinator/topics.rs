@@ -8,7 +8,7 @@ use super::overlay::Key;
 use super::served_topic::{Slot, Topic, Topics, durability_of, partition_directory};
 use super::table::Table;
 use crate::ctx::Ctx;
-use crate::effects::{Effect, NewPartition};
+use crate::effects::{Effect, NewPartition, PartitionAct};
 use crate::elsewhere::at_node;
 use crate::ids::{PartitionKey, Purpose, RequestId, StorageId};
 use crate::io::Job;
@@ -293,7 +293,7 @@ impl TopicChanges {
         };
         lent.commands.ahead.end(&making.claim);
         for (storage, _) in &making.partitions {
-            let leave = Effect::Remove(*storage, None);
+            let leave = Effect::Partition(*storage, PartitionAct::Remove(None));
             lent.ctx.effects.push_back(leave);
         }
         if let Some(failure) = making.failure {
@@ -323,7 +323,8 @@ impl TopicChanges {
                 | ControlError::Apart(_)
                 | ControlError::Refused(_) => {
                     for (storage, _) in &making.partitions {
-                        ctx.effects.push_back(Effect::Remove(*storage, None));
+                        let leave = Effect::Partition(*storage, PartitionAct::Remove(None));
+                        ctx.effects.push_back(leave);
                     }
                 }
             }
@@ -452,7 +453,8 @@ pub(super) fn deleted(topic: Topic, ctx: &mut Ctx) {
                 ErrorCode::UnknownTopic,
                 format!("topic {:?} was deleted", topic.name),
             );
-            ctx.effects.push_back(Effect::Remove(storage, Some(error)));
+            let leave = PartitionAct::Remove(Some(error));
+            ctx.effects.push_back(Effect::Partition(storage, leave));
         }
     }
 }
