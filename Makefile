@@ -1,7 +1,7 @@
 # The two commands of a fresh machine are `make demo` and `make test`.
 # Each target is a script of its own name in scripts/.
 
-.PHONY: help check setup wheel install demo demo-steps demo-sites test kill kill-sharing kill-steps bench bench-peers bench-steps bench-sites bench-shards bench-scenarios bench-workloads tomography clean
+.PHONY: help check setup wheel install demo demo-steps demo-sites demo-cluster test kill kill-sharing kill-steps bench bench-peers bench-steps bench-sites bench-shards bench-scenarios bench-workloads tomography clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -18,6 +18,10 @@ demo-steps: ## steps of a simulation and three readers, with two kills and a rep
 demo-sites: ## two sites, a mirror and a tunnel between them, with cuts and kills: LONG_CUT=120 for one more cut
 	@scripts/setup demo
 	@scripts/demo-sites --long-cut $(or $(LONG_CUT),0)
+
+demo-cluster: ## three servers that act as one: each is killed, one joins and one is taken out, under a pipeline and a task farm
+	@scripts/setup demo
+	@scripts/demo-cluster
 
 test: setup ## every check of the repository
 	@scripts/test
@@ -68,4 +72,4 @@ install: ## the command, its manual pages, completions and units, and the C and 
 	@scripts/install $(or $(PREFIX),/usr/local)
 
 clean: ## remove everything that was built
-	rm -rf target build dist .venv .mypy_cache .pytest_cache demo-output demo-steps-output demo-sites-output tomography-output
+	rm -rf target build dist .venv .mypy_cache .pytest_cache demo-output demo-steps-output demo-sites-output demo-cluster-output tomography-output

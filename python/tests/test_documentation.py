@@ -102,7 +102,8 @@ def options_of(command: str, reference: str) -> set[str]:
 
 
 def test_commands_and_options_exist() -> None:
-    pages = ("cli.md", "cli-gateway.md", "cli-relay.md", "cli-pair.md", "cli-steps.md", "cli-token.md", "cli-bench.md", "cli-workload.md")
+    pages = ("cli.md", "cli-gateway.md", "cli-relay.md", "cli-pair.md", "cli-steps.md", "cli-token.md", "cli-topic.md",
+             "cli-nodes.md", "cli-bench.md", "cli-workload.md")
     reference = "".join((ROOT / "docs" / "reference" / name).read_text() for name in pages)
     commands = set(re.findall(r"^#+ `?thalweg ([a-z][a-z -]*?)`?$", reference, re.M))
     connection = re.search(r"^## Connection$(.*?)^## ", reference, re.M | re.S)

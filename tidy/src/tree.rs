@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 
 /// Directories that hold nothing of ours: what builds and tools leave behind.
 /// Hidden ones are skipped besides, but for `.ci`.
-const SKIPPED: [&str; 8] = [
+const SKIPPED: [&str; 10] = [
     "target",
     "build",
     "dist",
     "demo-output",
     "demo-steps-output",
+    "demo-sites-output",
+    "demo-cluster-output",
     "tomography-output",
     "shared",
     "__pycache__",

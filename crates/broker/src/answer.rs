@@ -51,7 +51,7 @@ pub enum Answer {
     Done,
     /// To `Produce` and `AppendMirrored`.
     Produced(Produced),
-    /// To `OpenMirror`.
+    /// To `OpenMirror` and `ReceiveTopic`.
     MirrorOpened(MirrorOpened),
     /// To `Subscribe`. Deliveries follow, under the request's id.
     Subscribed(Subscribed),
@@ -69,6 +69,10 @@ pub enum Answer {
     Gaps(GapList),
     /// To `CheckAccess`.
     AccessChecked(AccessChecked),
+    /// To `ListNodes`.
+    Nodes(NodeList),
+    /// To `YieldTopic`.
+    TopicYielded(TopicYielded),
     /// To `OfferPairing`.
     PairingOffered(PairingOffered),
     /// To `OpenProducer`.

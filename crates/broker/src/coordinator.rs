@@ -10,6 +10,8 @@ pub(crate) mod gaps;
 pub(crate) mod keep;
 pub(crate) mod lent;
 pub(crate) mod members;
+pub(crate) mod moves;
+mod node_states;
 mod overlay;
 pub(crate) mod producers;
 pub(crate) mod served_topic;
@@ -20,9 +22,10 @@ pub(crate) mod topics;
 use crate::answer::Answer;
 use crate::ctx::Ctx;
 use crate::effects::{Effect, QueueNotice};
-use crate::ids::{PartitionKey, RequestId, StorageId};
+use crate::elsewhere::About;
+use crate::ids::{LinkId, PartitionKey, RequestId, StorageId};
 use crate::refusal::Refused;
-use crate::request::{CoordinatorRequest, Request};
+use crate::request::{CoordinatorRequest, MoveRequest, Request};
 use crate::timers::Timer;
 use behind::Behind;
 use commands::{Commands, Decided, Outcome};
@@ -32,6 +35,7 @@ use keep::{consumer_moved, keep_topic};
 use lent::{Around, Lent};
 use log::{DiskError, Recovery, Storage, StorageError};
 use members::Members;
+use moves::{Arrived, Moves};
 use overlay::Key;
 use producers::Producers;
 use served_topic::Topics;
@@ -39,7 +43,7 @@ use std::time::Duration;
 use topic_file::TopicFiles;
 use topics::TopicChanges;
 use wire::record::{Gap, Record};
-use wire::{PartitionIndex, TopicId};
+use wire::{Durability, PartitionIndex, TopicId};
 
 /// After this time what a start has found is submitted again, if it was refused.
 const FOUND_RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -62,6 +66,10 @@ pub(crate) struct Coordinator {
     found: Vec<Vec<Record>>,
     /// Requests that wait until the table is not behind any more.
     behind: Behind,
+    /// Topics on their way to other nodes, and to this one.
+    pub moves: Moves,
+    /// Whether there ever was one: before that nobody has to look.
+    pub has_moves: bool,
 }
 
 impl Coordinator {
@@ -76,6 +84,8 @@ impl Coordinator {
             topic_files: TopicFiles::default(),
             found: Vec::new(),
             behind: Behind::default(),
+            moves: Moves::default(),
+            has_moves: false,
         }
     }
 
@@ -136,6 +146,7 @@ impl Coordinator {
             Request::Join(topic, join) => members.join(caller, topic, join, lent),
             Request::Leave(topic, leave) => members.leave(caller, topic, &leave, lent),
             Request::Release(topic, release) => members.release(caller, topic, &release, lent),
+            Request::SetNode(set) => node_states::set(caller, set, lent),
         }
     }
 
@@ -148,7 +159,59 @@ impl Coordinator {
         around: &mut Around<'_>,
     ) {
         let mut lent = around.lend(&mut self.commands, &self.topics);
-        self.changes.opened(making, storage, result, &mut lent);
+        match self.moves.makes(making) {
+            true => self.moves.opened(making, storage, result, &mut lent),
+            false => self.changes.opened(making, storage, result, &mut lent),
+        }
+    }
+
+    /// Whether a request is done while its topic may be on its way to another node.
+    pub fn allow(
+        &self,
+        caller: RequestId,
+        about: &About,
+        request: &Request,
+    ) -> Result<(), Refused> {
+        self.moves
+            .allow(caller, about, request, self.commands.table())
+    }
+
+    /// Does what the mover of a topic asks for.
+    pub fn ask_to_move(
+        &mut self,
+        caller: RequestId,
+        topic: TopicId,
+        request: MoveRequest,
+        around: &mut Around<'_>,
+    ) -> Result<(), Refused> {
+        self.has_moves = true;
+        let lent = &mut around.lend(&mut self.commands, &self.topics);
+        let members = &mut self.members;
+        self.moves.ask(caller, topic, request, (members, lent))
+    }
+
+    /// A connection is gone, which may have been a mover's.
+    pub fn link_down(&mut self, link: LinkId, around: &mut Around<'_>) {
+        let lent = &mut around.lend(&mut self.commands, &self.topics);
+        self.moves.link_down(link, &mut self.members, lent);
+    }
+
+    /// Goes by what the table says now of topics that come to this node.
+    pub fn table_changed(&mut self, around: &mut Around<'_>) {
+        let lent = &mut around.lend(&mut self.commands, &self.topics);
+        for Arrived { id, topic } in self.moves.look(lent) {
+            let record = self.commands.table().topic(id).map(|entry| &entry.record);
+            let topic = match record {
+                Some(record) => topic.into_recorded(record),
+                None => topic,
+            };
+            self.topics.insert(id, topic);
+            let (members, mut lent) = self.members(around);
+            moves::lead(id, &mut lent);
+            members.open_topic(id, &mut lent);
+            let table = self.commands.table();
+            self.topic_files.keep(id, table, around.ctx);
+        }
     }
 
     /// Records what a partition has lost.
@@ -236,7 +299,9 @@ impl Coordinator {
                     around.ctx.answer(caller, Answer::Done);
                 }
             }
-            Decided::CursorsMoved(caller) | Decided::SharedAnswer(caller) => {
+            Decided::CursorsMoved(caller)
+            | Decided::SharedAnswer(caller)
+            | Decided::Answered(caller) => {
                 if is_done(caller, result, around) {
                     around.ctx.answer(caller, Answer::Done);
                 }
@@ -249,6 +314,32 @@ impl Coordinator {
             Decided::MemberJoined(under_way) => {
                 let (members, mut lent) = self.members(around);
                 members.joined(under_way, result, &mut lent);
+            }
+            Decided::MoveBegun(caller, topic) => {
+                self.commands.ahead.end(&Key::Topic(topic));
+                if is_done(caller, result, around) {
+                    around.ctx.answer(caller, Answer::Done);
+                }
+            }
+            Decided::Yielded(topic, caller) => {
+                let lent = &mut around.lend(&mut self.commands, &self.topics);
+                let members = &mut self.members;
+                self.moves.recorded(topic, caller, result, members, lent);
+            }
+            Decided::Adopts(caller, records) => {
+                if is_done(caller, result, around) {
+                    let decided = Decided::Answered(caller);
+                    let commands = &mut self.commands;
+                    commands.record(Durability::Synced, records, decided, around.ctx);
+                }
+            }
+            Decided::HandedOver(topic) => {
+                let lent = &mut around.lend(&mut self.commands, &self.topics);
+                let members = &mut self.members;
+                if self.moves.handed_over(topic, result, members, lent) {
+                    self.topics.remove(topic);
+                    self.topic_files.forget(topic, around.ctx);
+                }
             }
             Decided::SharedChanged => {}
             Decided::CaughtUp => {

@@ -3,15 +3,15 @@
 
 use crate::answer::{Answer, Delivery};
 use crate::coordinator::controller::ControlError;
-use crate::ids::{LinkId, Membership, PartitionKey, RequestId, SharedId, StorageId};
+use crate::ids::{LinkId, Membership, Opening, PartitionKey, RequestId, SharedId, StorageId};
 use crate::request::Request;
 use bytes::Bytes;
 use log::{DataPlace, EventData, Found, Storage, StorageError};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use topic::{Definition, QueueOptions, Retention};
 use wire::message::Lease;
-use wire::record::{Gap, PartitionRecord, Position};
+use wire::record::{Gap, PartitionRecord, Position, ProducerState};
 use wire::{
     ErrorReply, Incarnation, MemberId, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId,
 };
@@ -118,6 +118,21 @@ pub(crate) enum PartitionAct {
     Remove(Option<ErrorReply>),
     /// A producer's new life has begun: what waits of an older one is refused.
     Fence(ProducerId, ProducerEpoch),
+    /// Takes batches from this mover alone.
+    OpenForLink(Opening),
+    /// Remembers what is said of producers.
+    Adopt(Vec<ProducerState>),
+    /// Is served no more: whoever reads it or waits for it hears of that, and nobody writes it.
+    Yield(ErrorReply),
+    /// Is served here from now on, or again.
+    Lead {
+        definition: Arc<Definition>,
+        leader_epoch: u32,
+        /// Lives that ended, oldest first, and where each ended.
+        ended: Vec<(Incarnation, Offset)>,
+        /// What is recorded as lost at the ends of lives.
+        ends: BTreeMap<Incarnation, Gap>,
+    },
 }
 
 /// A partition that was opened.
@@ -147,6 +162,8 @@ pub(crate) enum QueueNotice {
     },
     /// It was deleted, or its topic, or its record was refused.
     Deleted,
+    /// Its topic is served here no more, for this reason.
+    Left(ErrorReply),
     /// A member has joined, durably, and names the leases that it holds. Its caller waits for
     /// the answer; it is present when that is sent.
     Joined {

@@ -70,19 +70,21 @@ impl About {
         use CoordinatorRequest as Coordinator;
         match request {
             Request::Partition(target, _) => Self::Topic(target.topic),
-            Request::Queue(topic, _) | Request::Steps(topic, _) => Self::Topic(*topic),
+            Request::Queue(topic, _) | Request::Steps(topic, _) | Request::Move(topic, _) => {
+                Self::Topic(*topic)
+            }
             Request::Describe(request) => match request {
                 DescribeRequest::DescribeTopic(topic) | DescribeRequest::ListGaps(topic) => {
                     Self::Named(topic.name.clone())
                 }
                 DescribeRequest::DescribeConsumers(topic, _) => Self::Topic(*topic),
-                DescribeRequest::ListTopics(TopicId(0)) | DescribeRequest::CheckAccess(_) => {
-                    Self::Nothing
-                }
+                DescribeRequest::ListTopics(TopicId(0))
+                | DescribeRequest::CheckAccess(_)
+                | DescribeRequest::ListNodes(_) => Self::Nothing,
                 DescribeRequest::ListTopics(topic) => Self::Topic(*topic),
             },
             Request::Coordinator(request) => match request {
-                Coordinator::CreateTopic(TopicId(0), _) => Self::Nothing,
+                Coordinator::CreateTopic(TopicId(0), _) | Coordinator::SetNode(_) => Self::Nothing,
                 Coordinator::CreateTopic(beside, _) => Self::Topic(*beside),
                 Coordinator::DeleteTopic(topic) => Self::Named(topic.name.clone()),
                 Coordinator::AddPartitions(topic, _)

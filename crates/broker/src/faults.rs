@@ -39,6 +39,10 @@ pub enum Fault {
     PacedHolds,
     /// Serve a connection whose credential is over as before.
     GraceServes,
+    /// Serve a topic that was yielded as before.
+    YieldedServes,
+    /// Hand a topic over that was not yielded.
+    MovesEarly,
     /// Acknowledge a batch as soon as it was taken.
     AckEarly,
     /// Show events before they are as durable as the topic promises.

@@ -175,6 +175,7 @@ impl Identity {
             },
             Request::Describe(request) => Ok(match request {
                 DescribeRequest::ListTopics(_) | DescribeRequest::CheckAccess(_) => Need::Nothing,
+                DescribeRequest::ListNodes(_) => Need::One(Verb::Admin, Name::Server),
                 DescribeRequest::DescribeTopic(topic) | DescribeRequest::ListGaps(topic) => {
                     Need::Any(self.name(&topic.name))
                 }
@@ -182,9 +183,10 @@ impl Identity {
                     Need::Any(self.topic(topics, *topic)?)
                 }
             }),
-            Request::Status(_) | Request::Shutdown | Request::OfferPairing(_) => {
-                Ok(Need::One(Verb::Admin, Name::Server))
-            }
+            Request::Status(_)
+            | Request::Shutdown
+            | Request::OfferPairing(_)
+            | Request::Move(..) => Ok(Need::One(Verb::Admin, Name::Server)),
             Request::Coordinator(request) => match request {
                 Coordinator::CreateTopic(_, create) => {
                     Ok(Need::One(Verb::Manage, self.name(&create.name)))
@@ -202,6 +204,7 @@ impl Identity {
                 | Coordinator::Leave(topic, _)
                 | Coordinator::Release(topic, _) => of(Verb::Read, *topic),
                 Coordinator::ReadCursors(topic, _) => Ok(Need::Any(self.topic(topics, *topic)?)),
+                Coordinator::SetNode(_) => Ok(Need::One(Verb::Admin, Name::Server)),
             },
         }
     }

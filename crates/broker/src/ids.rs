@@ -53,6 +53,13 @@ pub(crate) struct Membership {
     pub session_timeout: Duration,
 }
 
+/// What a link has sent with this number, on this connection, is of its present session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Opening {
+    pub link: LinkId,
+    pub number: u64,
+}
+
 /// The caller of what the server appends itself: no connection has this id.
 pub(crate) const OWN_LINK: LinkId = LinkId(u64::MAX);
 
@@ -85,8 +92,8 @@ pub struct Now {
 pub(crate) enum Purpose {
     /// A partition of a topic in the making.
     Open(u64, StorageId),
-    /// The end of a partition; told to the operator if it fails.
-    Remove(String),
+    /// The end of a partition, and what that is for the operator, who hears of it if it fails.
+    Remove(PartitionKey, String),
     /// A topic's file is as the table is.
     KeepTopic(TopicId),
     /// How far table and ledger came.

@@ -149,6 +149,11 @@ pub enum Job {
         kind: Arc<dyn StorageKind>,
         open: OpenPartition,
     },
+    /// Makes a partition in place of what may have been left there.
+    OpenAnew {
+        kind: Arc<dyn StorageKind>,
+        open: OpenPartition,
+    },
     /// Removes a closed partition.
     Remove {
         kind: Arc<dyn StorageKind>,
@@ -176,6 +181,10 @@ impl Job {
     pub fn run(self) -> JobResult {
         match self {
             Self::Open { kind, open } => JobResult::Opened(kind.open(open)),
+            Self::OpenAnew { kind, open } => {
+                let removed = kind.remove(&open.directory);
+                JobResult::Opened(removed.and_then(|()| kind.open(open)))
+            }
             Self::Remove { kind, directory } => JobResult::Removed(kind.remove(&directory)),
             Self::Keep { disk, path, bytes } => {
                 JobResult::Kept(crate::small_file::keep(disk.as_ref(), &path, bytes))

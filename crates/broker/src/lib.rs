@@ -74,3 +74,9 @@ pub use verified::Verified;
 
 #[cfg(test)]
 mod tests;
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Node({})", self.ctx.options.directory.display())
+    }
+}

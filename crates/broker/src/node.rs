@@ -238,6 +238,7 @@ impl Node {
             self.at_members(|members, lent| members.membership_lost(caller, membership, lent));
         }
         self.reads.link_down(link, &mut self.ctx);
+        self.coordinate(|coordinator, around| coordinator.link_down(link, around));
         // A transfer belongs to a batch, and a batch to a request.
         let mut partitions = self.partitions.values();
         debug_assert!(!partitions.any(|partition| partition.appends.fetches_from(link)));
@@ -354,6 +355,10 @@ impl Node {
         let again = may_be_behind.then(|| Behind::copy_of(&request)).flatten();
         let sessions = &mut self.sessions;
         let allowed = sessions.authorize(caller, &request, in_use, &mut self.ctx);
+        let allowed = allowed.and_then(|()| match coordinator.has_moves {
+            true => coordinator.allow(caller, &about, &request),
+            false => Ok(()),
+        });
         if let Err(error) = allowed.and_then(|()| self.request(caller, request)) {
             let table = self.coordinator.commands.table();
             let error = about.elsewhere(error, caller, (&self.sessions, table), &self.ctx);
@@ -406,6 +411,9 @@ impl Node {
                 Ok(())
             }
             Request::OfferPairing(asked) => self.sessions.offer(caller, &asked, &mut self.ctx),
+            Request::Move(topic, request) => {
+                self.coordinate(|it, around| it.ask_to_move(caller, topic, request, around))
+            }
             Request::Shutdown => {
                 self.ctx.answer(caller, Answer::Done);
                 self.route();
@@ -608,8 +616,11 @@ impl Node {
                     coordinator.partition_opened(making, storage, result, around);
                 });
             }
-            (Some(Purpose::Remove(what)), JobResult::Removed(Err(error))) => {
-                self.ctx.report(format!("removing {what}: {error}"));
+            (Some(Purpose::Remove(key, what)), JobResult::Removed(result)) => {
+                self.coordinator.moves.removed(key);
+                if let Err(error) = result {
+                    self.ctx.report(format!("removing {what}: {error}"));
+                }
             }
             (Some(Purpose::KeepTopic(topic)), JobResult::Kept(result)) => {
                 self.coordinate(|coordinator, around| {
@@ -752,6 +763,12 @@ impl Node {
             QueueNotice::Deleted => {
                 if let Some(queue) = self.queues.remove(&id) {
                     queue.delete(&mut self.ctx);
+                    self.route();
+                }
+            }
+            QueueNotice::Left(error) => {
+                if let Some(queue) = self.queues.remove(&id) {
+                    queue.end(&error, &mut self.ctx);
                     self.route();
                 }
             }
@@ -951,7 +968,7 @@ impl Node {
             self.unclean.get_or_insert(failure);
         }
         if let Some((work, what)) = ended.remove {
-            self.ctx.start_job(Purpose::Remove(what), work);
+            self.ctx.start_job(Purpose::Remove(ended.key, what), work);
         }
     }
 
@@ -975,11 +992,8 @@ impl Node {
         while let Some(outcome) = self.coordinator.commands.poll_decided(&mut self.ctx) {
             self.coordinate(|coordinator, around| coordinator.decided(outcome, around));
         }
-    }
-}
-
-impl std::fmt::Debug for Node {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Node({})", self.ctx.options.directory.display())
+        if self.coordinator.has_moves {
+            self.coordinate(Coordinator::table_changed);
+        }
     }
 }

@@ -20,11 +20,11 @@ use crate::coordinator::served_topic::partition_directory;
 use crate::ctx::Ctx;
 use crate::effects::{Copied, Effect, Keep, NewPartition, PartitionAct, WasRead};
 use crate::faults::Fault;
-use crate::ids::{PartitionKey, RequestId, StorageId, TransferId};
+use crate::ids::{Opening, PartitionKey, RequestId, StorageId, TransferId};
 use crate::io::{Job, Output};
 use crate::refusal::{Refused, refuse};
 use crate::timers::Timer;
-use appends::{Appends, Opening, Writer};
+use appends::{Appends, Writer};
 use fetch::Fetches;
 use incoming::{ProduceCall, ValidBatch};
 use log::{DataPlace, OperationToken, Outcome, ReadToken, StorageEvent, StorageKind, StorageState};
@@ -101,6 +101,8 @@ pub(crate) const LEADER_EPOCH_FIRST: u32 = 1;
 
 /// What is left to do of a partition that has ended.
 pub(crate) struct Ended {
+    /// Which it was.
+    pub key: PartitionKey,
     /// Why it was not closed cleanly, if it was not.
     pub unclean: Option<String>,
     /// What removes its files, if they go, and what these are for people.
@@ -302,6 +304,24 @@ impl Partition {
                 self.leave(true, ctx);
             }
             PartitionAct::Fence(producer, epoch) => self.fence(producer, epoch, ctx),
+            PartitionAct::OpenForLink(opening) => self.open_for_link(opening, ctx),
+            PartitionAct::Adopt(producers) => self.store.storage.adopt_producers(producers),
+            PartitionAct::Yield(error) => {
+                self.end_readers(&error, ctx);
+                self.fail(&error, ctx);
+                self.appends.writer = Writer::Nobody;
+            }
+            PartitionAct::Lead {
+                definition,
+                leader_epoch,
+                ended,
+                ends,
+            } => {
+                self.appends.writer = writer_of(&definition);
+                let store = &mut self.store;
+                (store.leader_epoch, store.ended, store.ends) = (leader_epoch, ended, ends);
+                store.touch(ctx);
+            }
         }
     }
 
@@ -572,6 +592,7 @@ impl Partition {
         let what = format!("partition {} of topic {}", key.partition, key.topic);
         let unclean = failure.filter(|_| !leaving.remove);
         Some(Ended {
+            key,
             unclean: unclean.map(|failure| format!("{what} failed: {failure}")),
             remove: leaving.remove.then(|| {
                 let job = Job::Remove {

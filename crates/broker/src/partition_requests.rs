@@ -7,8 +7,8 @@ use crate::coordinator::producers::check_epoch;
 use crate::ctx::Ctx;
 use crate::drain_stage::Drain;
 use crate::faults::Fault;
-use crate::ids::{LinkId, PartitionKey, RequestId, SharedId};
-use crate::partition::appends::{Opening, Writer};
+use crate::ids::{LinkId, Opening, PartitionKey, RequestId, SharedId};
+use crate::partition::appends::Writer;
 use crate::partition::incoming::{ProduceCall, ValidBatch};
 use crate::partition::scope::Scope;
 use crate::partition::{Partition, Partitions};
@@ -191,8 +191,16 @@ impl PartitionRequests<'_> {
         self.drain.refuse_begun()?;
         let (id, index) = (target.topic, append.partition);
         let namespace = self.sessions.namespace(caller.link);
-        let (topic, storage) = self.coordinator.topics.partition(namespace, id, index)?;
-        let (of, source) = topic.mirror_of()?;
+        let arriving = self.coordinator.moves.arriving(id, caller.link);
+        let (topic, storage, source) = match arriving {
+            // A topic that comes from another node is its own source.
+            Some(topic) => (topic, topic.storage_of(index)?, id),
+            None => {
+                let topics = &self.coordinator.topics;
+                let (topic, storage) = topics.partition(namespace, id, index)?;
+                (topic, storage, topic.mirror_of()?.1)
+            }
+        };
         let Some(partition) = self.partitions.get_mut(&storage) else {
             return Err(topic.closed(index));
         };
@@ -206,8 +214,8 @@ impl PartitionRequests<'_> {
                 ErrorCode::ProducerFenced,
                 0,
                 format!(
-                    "the link {:?} is not open on this connection, or has been opened anew",
-                    of.link
+                    "the link to {:?} is not open on this connection, or has been opened anew",
+                    topic.name
                 ),
             ));
         }

@@ -92,6 +92,8 @@ pub enum Request {
     Shutdown,
     /// A code for pairing is given out.
     OfferPairing(OfferPairing),
+    /// By those who know which topics go from node to node.
+    Move(TopicId, MoveRequest),
 }
 
 /// The topic of a request, as its caller knows it.
@@ -146,6 +148,7 @@ pub enum CoordinatorRequest {
     Join(TopicId, Join),
     Leave(TopicId, Leave),
     Release(TopicId, Release),
+    SetNode(SetNode),
 }
 
 /// A question what there is.
@@ -161,6 +164,8 @@ pub enum DescribeRequest {
     ListGaps(TopicName),
     DescribeConsumers(TopicId, ConsumerName),
     CheckAccess(CheckAccess),
+    /// Those of the table.
+    ListNodes(ListNodes),
 }
 
 /// A request of a queue's member.
@@ -170,6 +175,34 @@ pub enum QueueRequest {
     Settle(Settle),
     /// Makes leases last longer.
     ExtendLeases(ExtendLeases),
+}
+
+/// A request of who moves a topic from one node to another.
+#[derive(Debug)]
+pub enum MoveRequest {
+    /// Of the node that has it: it is to go, or to stay.
+    Begin(MoveTopic),
+    /// Of the node that it goes to: copies come.
+    Receive(ReceiveTopic),
+    /// Of the node that has it: it is served no more.
+    Yield(YieldTopic),
+    /// Of the node that it goes to: what the other one's ledger has said.
+    Adopt(AdoptLedger),
+    /// Of the node that has it: the other one has it.
+    HandOver,
+}
+
+impl MoveRequest {
+    /// The method by which Thalweg's own protocol asks for it.
+    pub fn method(&self) -> Method {
+        match self {
+            Self::Begin(_) => Method::MoveTopic,
+            Self::Receive(_) => Method::ReceiveTopic,
+            Self::Yield(_) => Method::YieldTopic,
+            Self::Adopt(_) => Method::AdoptLedger,
+            Self::HandOver => Method::HandOverTopic,
+        }
+    }
 }
 
 /// A request of a rank that writes or reads steps.
@@ -235,9 +268,11 @@ impl Request {
             Self::Describe(DescribeRequest::ListGaps(_)) => Method::ListGaps,
             Self::Describe(DescribeRequest::DescribeConsumers(..)) => Method::DescribeConsumers,
             Self::Describe(DescribeRequest::CheckAccess(_)) => Method::CheckAccess,
+            Self::Describe(DescribeRequest::ListNodes(_)) => Method::ListNodes,
             Self::Status(_) => Method::Status,
             Self::Shutdown => Method::Shutdown,
             Self::OfferPairing(_) => Method::OfferPairing,
+            Self::Move(_, request) => request.method(),
             Self::Coordinator(request) => match request {
                 Coordinator::CreateTopic(..) => Method::CreateTopic,
                 Coordinator::DeleteTopic(_) => Method::DeleteTopic,
@@ -251,6 +286,7 @@ impl Request {
                 Coordinator::Join(..) => Method::Join,
                 Coordinator::Leave(..) => Method::Leave,
                 Coordinator::Release(..) => Method::Release,
+                Coordinator::SetNode(_) => Method::SetNode,
             },
         }
     }
@@ -282,6 +318,7 @@ impl Request {
             | Self::Describe(_)
             | Self::Status(_)
             | Self::Shutdown
+            | Self::Move(..)
             | Self::OfferPairing(_) => false,
         }
     }

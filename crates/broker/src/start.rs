@@ -142,6 +142,9 @@ pub(crate) fn open(
     if !ctx.planted(Fault::KeepLeftovers) {
         aside::clear_up(table, ctx, &survey, disk, report)?;
     }
+    if has_leader && ctx.options.nodes.are_of_table() {
+        aside::clear_up_moved(table, ctx, &survey, disk, report)?;
+    }
     aside::keep_topic_files(table, ctx, &survey, disk, report);
     opening.open_topics();
     opening.record_found(disk)?;

@@ -25,6 +25,7 @@ mod listener;
 mod losses;
 mod members;
 mod mirrors;
+mod moves;
 mod nodes;
 mod overflow;
 mod pair;

@@ -26,8 +26,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use wire::codec::Codec;
 use wire::message::*;
-use wire::record::Gap;
-use wire::{DirectoryId, ErrorCode, PartitionIndex, SessionId, TopicId};
+use wire::record::{Gap, NodeState};
+use wire::{DirectoryId, ErrorCode, NodeId, PartitionIndex, SessionId, TopicId};
 
 /// For so long other nodes are waited for whose part of the status is asked for.
 const STATUS_WITHIN: Duration = Duration::from_secs(5);
@@ -609,6 +609,56 @@ impl Driver {
         .wait()
     }
 
+    /// The nodes of the server's cluster, in the order of their ids; none, if it is alone. The client has to have the right
+    /// to administer the server.
+    ///
+    /// # Errors
+    /// As any call.
+    pub fn list_nodes(&self) -> Result<Vec<NodeDescription>, ClientError> {
+        self.nodes_and_topics(NodeId(0)).map(|list| list.nodes)
+    }
+
+    /// The topics of a node, of all namespaces: (namespace, name), ascending. None of one that there is not.
+    ///
+    /// # Errors
+    /// As [`Driver::list_nodes`].
+    pub fn topics_of_node(&self, node: NodeId) -> Result<Vec<(String, String)>, ClientError> {
+        self.nodes_and_topics(node).map(|list| list.topics)
+    }
+
+    fn nodes_and_topics(&self, topics_of: NodeId) -> Result<NodeList, ClientError> {
+        let what = "the nodes of the cluster";
+        let body = ListNodes { topics_of };
+        self.begin_call(Method::ListNodes, TopicId(0), &body, what, |reply| {
+            let list = NodeList::from_bytes("node list", &reply.head);
+            list.map_err(ClientError::damaged)
+        })
+        .wait()
+    }
+
+    /// Gives a node of the cluster another state: serving, draining or removed. Removing one is for good, and takes the topics
+    /// with it that are on it, if `accept_loss`. Blocks until the table has it. The client has to have the right to administer the
+    /// server.
+    ///
+    /// # Errors
+    /// As any call; [`ErrorCode::Unsupported`] of a node that there is not, of one to be removed that runs, or that has topics
+    /// whose loss is not accepted.
+    pub fn set_node(
+        &self,
+        node: NodeId,
+        state: NodeState,
+        accept_loss: bool,
+    ) -> Result<(), ClientError> {
+        let body = SetNode {
+            node,
+            state,
+            accept_loss,
+        };
+        let what = format!("node {node} to be {state}");
+        self.begin_call(Method::SetNode, TopicId(0), &body, what, |_| Ok(()))
+            .wait()
+    }
+
     /// Asks the server to drain and end.
     ///
     /// # Errors
@@ -772,7 +822,7 @@ impl PartsToRead {
 }
 
 /// A request without fields.
-struct Nothing;
+pub(crate) struct Nothing;
 
 impl Codec for Nothing {
     fn encode(&self, _out: &mut Vec<u8>) {}

@@ -38,6 +38,7 @@ mod losses;
 mod mailbox;
 mod merge;
 mod mirror;
+mod moving;
 mod options;
 mod presented;
 mod processing_limit;
@@ -105,11 +106,12 @@ pub use memory::Target;
 pub use topic::{Definition, GroupOptions, MirrorOf, QueueOptions, check_partition_count};
 pub use vouched::names_munge;
 pub use wire::message::{
-    Cursor, DataWanted, MirrorOpened, MirrorPosition, PartitionDescription, PartitionStorage,
-    Start, TopicDescription, Watermarks,
+    AdoptLedger, Cursor, DataWanted, MirrorOpened, MirrorPosition, NodeDescription,
+    PartitionDescription, PartitionStorage, Start, TopicDescription, TopicYielded, Watermarks,
 };
-pub use wire::record::{Gap, GapReason, Position};
+pub use wire::record::{Gap, GapReason, NodeState, Position, ProducerState};
 pub use wire::view::{DataView, Repeat, Segment, Stride, StridedSegment};
 pub use wire::{
-    Durability, EventId, Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId,
+    Durability, EventId, Incarnation, NodeId, Offset, PartitionIndex, ProducerEpoch, ProducerId,
+    TopicId,
 };

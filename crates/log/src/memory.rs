@@ -14,7 +14,7 @@ use std::sync::Arc;
 use wire::batch::{Batch, BatchKind, Columns, ExternalLayout, Header, Stamp, Verify};
 use wire::checksum::{combine_blocks, crc32c, crc32c_append};
 use wire::codec::Codec;
-use wire::record::{Gap, GapReason};
+use wire::record::{Gap, GapReason, ProducerState};
 use wire::view::Segment;
 use wire::{Durability, Incarnation, Offset, ProducerEpoch, ProducerId, Sequence};
 
@@ -606,6 +606,14 @@ impl Storage for MemoryLog {
 
     fn next_sequence(&self, producer: ProducerId, epoch: ProducerEpoch) -> Option<Sequence> {
         self.producers.next_sequence(producer, epoch)
+    }
+
+    fn producers(&self) -> Vec<ProducerState> {
+        self.producers.states()
+    }
+
+    fn adopt_producers(&mut self, states: Vec<ProducerState>) {
+        self.producers.adopt(states);
     }
 
     fn reserve(&mut self, layout: &ExternalLayout) -> Result<DataPlace, StorageError> {

@@ -49,7 +49,7 @@ use read::Compared;
 use segments::{DataFile, Segment};
 use std::collections::{BTreeMap, VecDeque};
 use wire::batch::{ExternalLayout, Header};
-use wire::record::GapReason;
+use wire::record::{GapReason, ProducerState};
 use wire::view::Segment as DataSegment;
 use wire::{Durability, Incarnation, Offset, ProducerEpoch, ProducerId, Sequence};
 
@@ -374,6 +374,14 @@ impl Storage for DiskLog {
 
     fn next_sequence(&self, producer: ProducerId, epoch: ProducerEpoch) -> Option<Sequence> {
         self.producers.next_sequence(producer, epoch)
+    }
+
+    fn producers(&self) -> Vec<ProducerState> {
+        self.producers.states()
+    }
+
+    fn adopt_producers(&mut self, states: Vec<ProducerState>) {
+        self.producers.adopt(states);
     }
 
     fn reserve(&mut self, layout: &ExternalLayout) -> Result<DataPlace, StorageError> {

@@ -214,14 +214,30 @@ impl ProducerTable {
         self.producers.is_empty()
     }
 
-    /// The batch that a segment begins with.
-    pub(crate) fn snapshot(&self, topic: TopicId) -> SealedBatch {
-        let mut states: Vec<ProducerState> = self
-            .producers
-            .iter()
+    /// What is remembered of each, ascending by producer.
+    pub fn states(&self) -> Vec<ProducerState> {
+        let producers = self.producers.iter();
+        let mut states: Vec<ProducerState> = producers
             .map(|(id, producer)| producer.state(*id))
             .collect();
         states.sort_unstable_by_key(|state| state.producer);
+        states
+    }
+
+    /// Remembers of these what is said here, in place of what was remembered.
+    pub fn adopt(&mut self, states: Vec<ProducerState>) {
+        for state in states {
+            let producer = Producer::of_state(state.clone());
+            self.producers.insert(state.producer, producer);
+        }
+        if self.producers.len() > self.limits.count_max {
+            self.forget_the_most_silent();
+        }
+    }
+
+    /// The batch that a segment begins with.
+    pub(crate) fn snapshot(&self, topic: TopicId) -> SealedBatch {
+        let states = self.states();
         let mut body = Vec::new();
         body.put_u16(SNAPSHOT_TYPE);
         body.put_u16(SNAPSHOT_VERSION);

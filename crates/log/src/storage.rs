@@ -15,7 +15,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use wire::batch::{ExternalLayout, Header};
-use wire::record::Gap;
+use wire::record::{Gap, ProducerState};
 use wire::view::Segment;
 use wire::{
     Durability, Incarnation, Offset, PartitionIndex, ProducerEpoch, ProducerId, Sequence, TopicId,
@@ -229,6 +229,17 @@ pub trait Storage: Send {
     /// The sequence number with which [`Storage::check`] would take the next batch of a
     /// producer in this epoch for new. `None` if a greater epoch of it has appended.
     fn next_sequence(&self, producer: ProducerId, epoch: ProducerEpoch) -> Option<Sequence>;
+
+    /// What is remembered of its producers, ascending. Nothing, by a storage that cannot say it.
+    fn producers(&self) -> Vec<ProducerState> {
+        Vec::new()
+    }
+
+    /// Remembers of these producers what is said here: what another storage has said that had all batches that are in this one, and
+    /// others before them. It need not survive more than an orderly end.
+    fn adopt_producers(&mut self, states: Vec<ProducerState>) {
+        let _ = states;
+    }
 
     /// Reserves room for external data. Chunks follow by `write_data`, then
     /// one `seal_data` or `abandon`.

@@ -101,13 +101,13 @@ impl Stop {
         self.0.state.lock().expect("no holder panics").is_stopped
     }
 
-    fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.0.state.lock().expect("no holder panics").has_news = true;
         self.0.changed.notify_all();
     }
 
     /// Waits for news, or an end.
-    fn wait(&self, longest: Duration) {
+    pub(crate) fn wait(&self, longest: Duration) {
         let state = self.0.state.lock().expect("no holder panics");
         let is_quiet = |state: &mut SignalState| !state.has_news && !state.is_stopped;
         let waited = self.0.changed.wait_timeout_while(state, longest, is_quiet);
@@ -740,7 +740,8 @@ fn answer<T>(looking: &mut Option<(Instant, Pending<T>)>) -> Option<Result<T, Cl
     Some(outcome)
 }
 
-fn event_bytes(described: &TopicDescription) -> u64 {
+/// What one event of a topic takes, in the mean.
+pub(crate) fn event_bytes(described: &TopicDescription) -> u64 {
     let (events, bytes) =
         described
             .partitions

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 pub use crate::commands::bench::BenchCommand;
 pub use crate::commands::doctor::DoctorArgs;
 pub use crate::commands::gateway::GatewayArgs;
+pub use crate::commands::nodes::NodesCommand;
 pub use crate::commands::pair::PairCommand;
 pub use crate::commands::relay::RelayCommand;
 pub use crate::commands::serve::ServeArgs;
@@ -87,6 +88,9 @@ pub enum Command {
     Queue(QueueCommand),
     /// Show the state of a server
     Status(StatusArgs),
+    /// The nodes of a cluster, and which of them get topics
+    #[command(subcommand)]
+    Nodes(NodesCommand),
     /// Tokens: credentials of members of a project, within limits
     #[command(subcommand)]
     Token(TokenCommand),
@@ -186,6 +190,12 @@ pub enum TopicCommand {
     AddPartitions(AddPartitionsArgs),
     /// Change the definition of a topic that is in use
     Alter(TopicAlterArgs),
+    /// Move a topic to another node of its cluster, while it is in use
+    ///
+    /// Its events, cursors, groups, queues and named producers go along. Producers and consumers go on by themselves; they wait while
+    /// the last events are copied, for some ten milliseconds. Events pass through this command: let it run near the
+    /// servers. If it ends early, the topic is where it was, and the next one goes on from there.
+    Place(TopicPlaceArgs),
 }
 
 /// How partitions are stored.
@@ -267,6 +277,17 @@ pub struct TopicDeleteArgs {
     /// Do not ask
     #[arg(short, long)]
     pub yes: bool,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct TopicPlaceArgs {
+    /// The topic's name
+    pub name: String,
+    /// The node that it goes to, by its number (thalweg nodes list)
+    #[arg(short, long, value_name = "NODE")]
+    pub node: u32,
     #[command(flatten)]
     pub client: Client,
 }

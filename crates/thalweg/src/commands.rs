@@ -12,6 +12,7 @@ pub mod drain;
 pub mod gateway;
 pub mod look;
 pub mod man;
+pub mod nodes;
 pub mod pair;
 pub mod produce;
 pub mod relay;

@@ -161,6 +161,19 @@ impl Connection {
         self
     }
 
+    /// The same in another namespace.
+    pub fn in_namespace(&self, namespace: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            ..self.clone()
+        }
+    }
+
+    /// The namespace of its names, as the user has given it.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     /// Connects.
     pub fn driver(&self) -> Result<Driver, Failure> {
         self.driver_that_waits(None)

@@ -55,6 +55,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Cursor(args) => commands::cursor::run(args).map(|()| ExitCode::SUCCESS),
         Command::View(args) => commands::view::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Status(args) => commands::status::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Nodes(command) => commands::nodes::run(&command).map(|()| ExitCode::SUCCESS),
         Command::Token(command) => commands::token::run(&command).map(|()| ExitCode::SUCCESS),
         Command::Gateway(args) => commands::gateway::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Pair(command) => commands::pair::run(&command).map(|()| ExitCode::SUCCESS),

@@ -12,7 +12,8 @@ const HEAD: &str = "\
 
 Standard output carries what was asked for, and nothing else; with `--json` every line of it is one
 JSON value. Errors go to standard error as `thalweg: SUBJECT: WHAT`. The settings of `thalweg serve`
-are in [configuration.md](configuration.md); `thalweg steps`, `thalweg bench`, `thalweg gateway`, `thalweg pair`, `thalweg relay`, `thalweg token`, `thalweg why-not` and `thalweg workload` have [pages](cli-steps.md) [of](cli-bench.md) [their](cli-relay.md) [own](cli-token.md), [too](cli-gateway.md); [workload](cli-workload.md).
+are in [configuration.md](configuration.md); `thalweg steps`, `thalweg bench`, `thalweg gateway`, `thalweg pair`, `thalweg relay`, `thalweg token`, `thalweg why-not` and `thalweg workload` have [pages](cli-steps.md) [of](cli-bench.md) [their](cli-relay.md) [own](cli-token.md), [too](cli-gateway.md); [workload](cli-workload.md);
+and so have `thalweg topic` and `thalweg nodes`: [topics](cli-topic.md), [nodes](cli-nodes.md).
 
 ## Exit codes
 
@@ -45,6 +46,24 @@ const TOKEN_HEAD: &str = "\
 
 Credentials at the command line; [how they are used](../how-to/tokens.md). None of these commands but `why-not` asks a
 server, which it finds by the options of [Connection](cli.md#connection). Exit codes are [there](cli.md#exit-codes).
+";
+
+const TOPIC_HEAD: &str = "\
+# `thalweg topic`
+
+<!-- Made from crates/thalweg/src/cli.rs by `UPDATE_DOCS=1 cargo test -p thalweg --bin thalweg`. -->
+
+Every command finds its server by the options of [Connection](cli.md#connection); exit codes are [there](cli.md#exit-codes)
+too.
+";
+
+const NODES_HEAD: &str = "\
+# `thalweg nodes`
+
+<!-- Made from crates/thalweg/src/commands/nodes/args.rs by `UPDATE_DOCS=1 cargo test -p thalweg --bin thalweg`. -->
+
+The nodes of a cluster at the command line; [how it is run](../operations/cluster.md). Every command finds its server by the options of
+[Connection](cli.md#connection); exit codes are [there](cli.md#exit-codes) too.
 ";
 
 const RELAY_HEAD: &str = "\
@@ -96,7 +115,16 @@ fn page() -> String {
     for command in root.get_subcommands_mut() {
         if !matches!(
             command.get_name(),
-            "bench" | "gateway" | "pair" | "relay" | "steps" | "token" | "why-not" | "workload"
+            "bench"
+                | "gateway"
+                | "nodes"
+                | "pair"
+                | "relay"
+                | "steps"
+                | "token"
+                | "topic"
+                | "why-not"
+                | "workload"
         ) {
             describe(&mut page, command, "thalweg");
         }
@@ -125,40 +153,38 @@ fn token_page() -> String {
     page
 }
 
-fn gateway_page() -> String {
-    let mut page = GATEWAY_HEAD.to_owned();
+fn topic_page() -> String {
+    page_of("topic", TOPIC_HEAD)
+}
+
+fn nodes_page() -> String {
+    page_of("nodes", NODES_HEAD)
+}
+
+/// A page of one command.
+fn page_of(name: &str, head: &str) -> String {
+    let mut page = head.to_owned();
     let mut root = Cli::command().term_width(100);
     root.build();
-    let gateway = root.find_subcommand_mut("gateway");
-    describe(&mut page, gateway.expect("it is a command"), "thalweg");
+    let command = root.find_subcommand_mut(name);
+    describe(&mut page, command.expect("it is a command"), "thalweg");
     page
+}
+
+fn gateway_page() -> String {
+    page_of("gateway", GATEWAY_HEAD)
 }
 
 fn relay_page() -> String {
-    let mut page = RELAY_HEAD.to_owned();
-    let mut root = Cli::command().term_width(100);
-    root.build();
-    let relay = root.find_subcommand_mut("relay");
-    describe(&mut page, relay.expect("it is a command"), "thalweg");
-    page
+    page_of("relay", RELAY_HEAD)
 }
 
 fn workload_page() -> String {
-    let mut page = WORKLOAD_HEAD.to_owned();
-    let mut root = Cli::command().term_width(100);
-    root.build();
-    let workload = root.find_subcommand_mut("workload");
-    describe(&mut page, workload.expect("it is a command"), "thalweg");
-    page
+    page_of("workload", WORKLOAD_HEAD)
 }
 
 fn pair_page() -> String {
-    let mut page = PAIR_HEAD.to_owned();
-    let mut root = Cli::command().term_width(100);
-    root.build();
-    let pair = root.find_subcommand_mut("pair");
-    describe(&mut page, pair.expect("it is a command"), "thalweg");
-    page
+    page_of("pair", PAIR_HEAD)
 }
 
 fn steps_page() -> String {
@@ -251,6 +277,8 @@ fn the_reference_pages_are_up_to_date() {
         ("cli-relay.md", relay_page()),
         ("cli-steps.md", steps_page()),
         ("cli-token.md", token_page()),
+        ("cli-topic.md", topic_page()),
+        ("cli-nodes.md", nodes_page()),
         ("cli-workload.md", workload_page()),
     ];
     for (name, page) in pages {

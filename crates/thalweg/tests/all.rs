@@ -14,6 +14,7 @@ mod doctor;
 mod first_event;
 mod flood;
 mod many_clients;
+mod moving;
 mod operate;
 mod refusals;
 mod relay;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::time::Instant;
 
 /// Three servers, started at once, that write one group file.
-fn start(rig: &Rig) -> Vec<ServerProcess> {
+pub fn start(rig: &Rig) -> Vec<ServerProcess> {
     let started: Vec<_> = (0..3).map(|rank| serve(rig, rank)).collect();
     started
         .into_iter()

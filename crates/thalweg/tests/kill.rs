@@ -15,6 +15,7 @@ use rig::{Rig, ServerProcess, WATCHDOG};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -34,6 +35,8 @@ const SERVERS: usize = 3;
 const STOPPED_MAX: Duration = Duration::from_secs(4);
 /// The server is killed after at most this many acknowledgements.
 const ACKNOWLEDGEMENTS_MAX: u64 = 3000;
+/// So many come while a topic is given time to get from one server to another.
+const MOVE_ACKNOWLEDGEMENTS: u64 = 60_000;
 /// Every so many events one has data that travels outside of its batch.
 const LARGE_EVERY: u64 = 97;
 const LARGE_BYTES: usize = 150_000;
@@ -49,8 +52,8 @@ fn a_killed_server_of_several_shards_keeps_its_promises() {
     kill_again_and_again(4);
 }
 
-/// Its topics are on three servers, of which one is killed or stopped for a while, each time another one perhaps. Clients
-/// know them by one file.
+/// Its topics are on three servers, of which one is killed or stopped for a while, each time another one perhaps, while a topic goes
+/// from one to another. Clients know them by one file.
 #[test]
 fn a_cluster_of_which_one_server_is_killed_or_stopped_keeps_its_promises() {
     let rig = Rig::default();
@@ -120,13 +123,24 @@ fn kill_again(rig: &Rig, sites: &[Site]) {
     let loads: Vec<Load> = levels
         .map(|level| Load::start(rig, &driver, level, &journals, &acknowledged))
         .collect();
+    let mut moved = 0;
     for round in 0..rounds {
+        let mut moving = (sites.len() > 1).then(|| Moving::start(rig, &loads, &mut random));
         // Now and then at once, while clients reconnect and resend.
         let wanted = match random.below(6) {
             0 => 0,
             _ => random.below(ACKNOWLEDGEMENTS_MAX),
         };
         acknowledged.wait_for(wanted, round);
+        match random.below(4) {
+            // While the topic is on its way.
+            0 | 1 => {}
+            // When it is there, or a while later.
+            2 if moving.is_some() => {
+                acknowledged.wait_at_most(MOVE_ACKNOWLEDGEMENTS, STOPPED_MAX);
+            }
+            _ => moving.iter_mut().for_each(Moving::kill),
+        }
         let promised: Vec<_> = loads.iter().map(Load::promised_cursors).collect();
         let at = random.below(sites.len() as u64) as usize;
         let (site, server) = (&sites[at], servers[at].take().expect("it runs"));
@@ -148,9 +162,15 @@ fn kill_again(rig: &Rig, sites: &[Site]) {
             }
             rig.until_ready(site.serve(rig))
         });
+        // One that is at it still begins anew in the next round.
+        moving.iter_mut().for_each(Moving::kill);
+        moved += u64::from(moving.is_some_and(Moving::has_moved));
         for (load, promised) in loads.iter().zip(promised) {
             load.check_cursors(&driver, &promised, round);
         }
+    }
+    if sites.len() > 1 {
+        eprintln!("{moved} moves from server to server");
     }
     for load in loads {
         load.finish(&driver);
@@ -238,6 +258,32 @@ fn connect(rig: &Rig) -> Driver {
         ..DriverOptions::default()
     };
     Driver::connect(Endpoint::GroupFile(rig.group_file()), options).unwrap()
+}
+
+/// A topic on its way from one server to another, by a command.
+struct Moving(Child);
+
+impl Moving {
+    fn start(rig: &Rig, loads: &[Load], random: &mut Random) -> Self {
+        let load = &loads[random.below(loads.len() as u64) as usize];
+        let node = (1 + random.below(SERVERS as u64)).to_string();
+        let place = ["topic", "place", &load.topic, "--node", &node];
+        let mut command = rig.thalweg(&place);
+        let command = command.args(["--timeout", "5", "--json"]);
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+
+    fn kill(&mut self) {
+        let _ = self.0.kill();
+    }
+
+    /// Whether it has moved. It has not, where one of the two servers was killed.
+    fn has_moved(self) -> bool {
+        let done = self.0.wait_with_output().unwrap();
+        let said = String::from_utf8(done.stdout).unwrap();
+        done.status.success() && said.contains("paused_ms")
+    }
 }
 
 /// What an event says of itself.

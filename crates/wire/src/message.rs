@@ -10,11 +10,15 @@ use bytes::Bytes;
 
 mod access;
 mod mirror;
+mod moves;
+mod nodes;
 mod sharing;
 mod steps;
 
 pub use access::*;
 pub use mirror::*;
+pub use moves::*;
+pub use nodes::*;
 pub use sharing::*;
 pub use steps::*;
 
@@ -205,6 +209,20 @@ pub enum Method {
     CheckAccess = 67,
     /// [`OfferPairing`] → [`PairingOffered`].
     OfferPairing = 68,
+    /// [`ListNodes`] → [`NodeList`].
+    ListNodes = 69,
+    /// [`SetNode`] → nothing; in the table when answered.
+    SetNode = 70,
+    /// [`MoveTopic`] → nothing; in the table when answered.
+    MoveTopic = 71,
+    /// [`ReceiveTopic`] → [`MirrorOpened`]: how far the copy has come.
+    ReceiveTopic = 72,
+    /// [`YieldTopic`] → [`TopicYielded`].
+    YieldTopic = 73,
+    /// [`AdoptLedger`] → nothing; durable when answered.
+    AdoptLedger = 74,
+    /// nothing → nothing; another node has the topic when answered.
+    HandOverTopic = 75,
     /// [`OpenRun`] → [`RunOpened`]; its record is durable when answered.
     OpenRun = 80,
     /// [`AttendRun`] → [`RunEnded`], when the run is over for the asker.
@@ -233,7 +251,7 @@ pub enum Method {
 
 impl Method {
     /// All methods that this version knows.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 49] = [
         Self::CreateTopic,
         Self::DeleteTopic,
         Self::ListTopics,
@@ -264,6 +282,13 @@ impl Method {
         Self::Shutdown,
         Self::CheckAccess,
         Self::OfferPairing,
+        Self::ListNodes,
+        Self::SetNode,
+        Self::MoveTopic,
+        Self::ReceiveTopic,
+        Self::YieldTopic,
+        Self::AdoptLedger,
+        Self::HandOverTopic,
         Self::OpenRun,
         Self::AttendRun,
         Self::AdmitStep,

@@ -266,6 +266,10 @@ pub enum Record {
     Placed(PlacedRecord),
     /// A node is known, has come back at other addresses, or has another state.
     Node(NodeRecord),
+    /// A topic is on its way to another node.
+    Moving(MovingRecord),
+    /// What follows about this topic is all that the ledger of another node has said of it: nothing that was said before counts.
+    Adopted(TopicId),
 }
 
 /// The version of a type of record that this code writes and reads.
@@ -303,6 +307,8 @@ impl Codec for Record {
             Self::Proposed(_) => tag(16),
             Self::Placed(_) => tag(17),
             Self::Node(_) => tag(18),
+            Self::Moving(_) => tag(19),
+            Self::Adopted(_) => tag(20),
         }
         match self {
             Self::Topic(record) => record.encode(out),
@@ -323,6 +329,8 @@ impl Codec for Record {
             Self::Proposed(record) => record.encode(out),
             Self::Placed(record) => record.encode(out),
             Self::Node(record) => record.encode(out),
+            Self::Moving(record) => record.encode(out),
+            Self::Adopted(topic) => topic.encode(out),
         }
     }
 
@@ -353,6 +361,8 @@ impl Codec for Record {
             16 => Self::Proposed(Codec::decode(from)?),
             17 => Self::Placed(Codec::decode(from)?),
             18 => Self::Node(Codec::decode(from)?),
+            19 => Self::Moving(Codec::decode(from)?),
+            20 => Self::Adopted(Codec::decode(from)?),
             other => return Err(DecodeError::newer(WHAT, 0, "record type", other.into())),
         })
     }

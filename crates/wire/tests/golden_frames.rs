@@ -11,7 +11,10 @@ use std::path::PathBuf;
 use wire::codec::Appended;
 use wire::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind, HEARTBEAT_ANSWER};
 use wire::message::*;
-use wire::record::{ConsumerKind, Gap, GapReason, Position};
+use wire::record::{
+    ConsumerKind, Endpoints, Gap, GapReason, Labels, NodeState, Position, ProducerState,
+    SequenceRange,
+};
 use wire::view::{Repeat, Segment, StridedSegment};
 use wire::*;
 
@@ -378,6 +381,30 @@ fn messages(examples: &mut Examples) {
         message: "it expires soon".into(),
         issued: vec![Bytes::from_static(b"der")],
     });
+    examples.message(ListNodes {
+        topics_of: NodeId(2),
+    });
+    examples.message(MoveTopic { to: NodeId(2) });
+    examples.message(ReceiveTopic { opening: 7 });
+    examples.message(YieldTopic { to: NodeId(2) });
+    examples.message(TopicYielded {
+        ends: vec![(PartitionIndex(1), Offset(9))],
+        ledger: vec![Bytes::from_static(b"record")],
+        producers: vec![(PartitionIndex(1), vec![producer_state()])],
+    });
+    examples.message(AdoptLedger {
+        is_first: true,
+        records: vec![Bytes::from_static(b"record")],
+        producers: vec![(PartitionIndex(1), vec![producer_state()])],
+    });
+    let nodes = node_list();
+    examples.message(nodes.nodes[0].clone());
+    examples.message(nodes);
+    examples.message(SetNode {
+        node: NodeId(2),
+        state: NodeState::Removed,
+        accept_loss: true,
+    });
     examples.message(OfferPairing {
         project: "stf008".into(),
         name: "beamline".into(),
@@ -602,6 +629,36 @@ fn bulk_read() -> BulkRead {
         offset: 4096,
         bytes: 512 << 10,
         block_bytes: 4096,
+    }
+}
+
+fn producer_state() -> ProducerState {
+    ProducerState {
+        producer: ProducerId(5),
+        epoch: ProducerEpoch(2),
+        last_time: 7,
+        batches: vec![SequenceRange {
+            first: Sequence(3),
+            count: 2,
+            base_offset: Offset(9),
+        }],
+    }
+}
+
+fn node_list() -> NodeList {
+    let labels = [("host".to_owned(), "n1".to_owned())];
+    NodeList {
+        nodes: vec![NodeDescription {
+            node: NodeId(2),
+            directory: DirectoryId(7),
+            epoch: 3,
+            shard: 1,
+            state: NodeState::Draining,
+            endpoints: Endpoints(vec!["tls://n1:9001".into()]),
+            labels: Labels(labels.into_iter().collect()),
+            topics: 12,
+        }],
+        topics: vec![("stf008".into(), "frames".into())],
     }
 }
 

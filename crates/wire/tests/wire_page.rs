@@ -13,8 +13,9 @@ const PAGE: &str = concat!(
     include_str!("../../../docs/format/wire-steps.md"),
     include_str!("../../../docs/format/wire-access.md"),
     include_str!("../../../docs/format/wire-mirror.md"),
+    include_str!("../../../docs/format/wire-state.md"),
 );
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 10] = [
     include_str!("../src/message.rs"),
     include_str!("../src/error.rs"),
     include_str!("../src/record.rs"),
@@ -23,6 +24,8 @@ const SOURCES: [&str; 8] = [
     include_str!("../src/message/steps.rs"),
     include_str!("../src/message/access.rs"),
     include_str!("../src/message/mirror.rs"),
+    include_str!("../src/message/nodes.rs"),
+    include_str!("../src/message/moves.rs"),
 ];
 
 /// The cells of the page's tables, a row each.
@@ -142,15 +145,17 @@ fn described(kind: &str, structs: &BTreeMap<String, Vec<(String, String)>>) -> (
         "String" => return ("text".into(), "4 + n".into()),
         "Bytes" | "Secret" => return ("bytes".into(), "4 + n".into()),
         "u8" | "bool" | "Role" | "Durability" | "CursorMove" | "GapReason" | "ConsumerKind"
-        | "SettleAs" | "WhenFull" | "Distribution" => return fixed(1),
+        | "SettleAs" | "WhenFull" | "Distribution" | "NodeState" => return fixed(1),
         "u16" | "Method" | "ErrorCode" => return fixed(2),
-        "u32" | "PartitionIndex" | "ProducerEpoch" | "Rank" => return fixed(4),
+        "u32" | "PartitionIndex" | "ProducerEpoch" | "Rank" | "NodeId" => return fixed(4),
         "u64" | "Incarnation" | "Offset" | "Sequence" | "LeaseId" | "Run" | "Step" => {
             return fixed(8);
         }
         "u128" | "TopicId" | "ProducerId" | "GroupId" | "DirectoryId" | "ServerInstance"
         | "SessionId" | "MemberId" => return fixed(16),
         "Start" | "StepStart" => return (kind.into(), "1, 9 or 17".into()),
+        "Endpoints" => return ("list of text".into(), "4 + items".into()),
+        "Labels" => return ("list of (text, text)".into(), "4 + items".into()),
         // It is on the page of steps.
         "Attribute" => return (kind.into(), "varies".into()),
         _ => {}

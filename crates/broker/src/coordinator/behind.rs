@@ -36,11 +36,13 @@ struct Waiting {
 }
 
 impl Behind {
-    /// Whether a request is to wait before it is looked at.
+    /// Whether a request is to wait before it is looked at: a list, or what goes by one.
     pub fn is_list(request: &Request) -> bool {
         matches!(
             request,
-            Request::Describe(DescribeRequest::ListTopics(TopicId(0)))
+            Request::Describe(
+                DescribeRequest::ListTopics(TopicId(0)) | DescribeRequest::ListNodes(_)
+            ) | Request::Coordinator(CoordinatorRequest::SetNode(_))
         )
     }
 

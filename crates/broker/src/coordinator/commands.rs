@@ -44,10 +44,27 @@ pub(crate) enum Decided {
     ConsumerDeleted(RequestId, SharedId),
     /// Partitions of a group have new owners, by the grant of this number.
     Granted(SharedId, u64),
+    /// The table, or the ledger, says what a caller has asked for.
+    Answered(RequestId),
+    /// Whether a topic is on its way, or stays.
+    MoveBegun(RequestId, TopicId),
+    /// All is decided of a topic that was submitted to the table, or to the ledger, before this caller had it yielded.
+    Yielded(TopicId, RequestId),
+    /// The table has all that the ledger of another node has spoken of, which this caller has adopted.
+    Adopts(RequestId, Vec<Record>),
+    /// Another node has a topic.
+    HandedOver(TopicId),
     /// Losses of a partition are recorded.
     GapsRecorded(PartitionKey),
     /// What a start has found is in the table.
     FoundRecorded(Vec<Record>),
+}
+
+impl Decided {
+    /// Whether a command of no records may be what was decided, on which nothing is built.
+    fn is_of_nothing(&self) -> bool {
+        matches!(self, Self::CaughtUp | Self::Yielded(..) | Self::Adopts(..))
+    }
 }
 
 /// A change of a definition that is on its way into the table.
@@ -60,6 +77,7 @@ pub(crate) struct Altering {
 /// A member whose records are on their way.
 pub(crate) struct JoinUnderWay {
     pub caller: RequestId,
+    pub topic: TopicId,
     pub id: SharedId,
     pub member: MemberId,
     pub held: Vec<Lease>,
@@ -270,7 +288,7 @@ impl Commands {
                 mut ahead,
             } = under_way;
             // Nothing is built on one that changes nothing.
-            if result.is_err() && !matches!(decided, Decided::CaughtUp) {
+            if result.is_err() && !decided.is_of_nothing() {
                 // All of its log that are under way are refused with it, one after the other; what
                 // they would have changed is not to be seen in between.
                 let others = self.under_way.values_mut();

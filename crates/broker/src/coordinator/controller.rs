@@ -64,12 +64,14 @@ impl Home {
             | Record::Followed(_)
             | Record::Proposed(_)
             | Record::Placed(_)
-            | Record::Node(_) => Self::Table,
+            | Record::Node(_)
+            | Record::Moving(_) => Self::Table,
             Record::Cursor(_)
             | Record::Gap(_)
             | Record::Settled(_)
             | Record::Returned(_)
-            | Record::Rejected(_) => Self::Ledger,
+            | Record::Rejected(_)
+            | Record::Adopted(_) => Self::Ledger,
         }
     }
 

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wire::message::{Join, Lease, Leave, Release};
 use wire::record::{ConsumerKind, ConsumerRecord};
-use wire::{ConsumerId, ErrorCode, MemberId, TopicId};
+use wire::{ConsumerId, ErrorCode, ErrorReply, MemberId, TopicId};
 
 /// All groups and queues.
 #[derive(Debug, Default)]
@@ -117,6 +117,12 @@ impl Members {
     }
 
     fn remove(&mut self, id: SharedId, ctx: &mut Ctx) -> Option<Shared> {
+        let shared = self.take_out(id)?;
+        shared.queue_deleted(ctx);
+        Some(shared)
+    }
+
+    fn take_out(&mut self, id: SharedId) -> Option<Shared> {
         let shared = self.all.remove(&id)?;
         if let Some(names) = self.names.get_mut(&shared.record.topic) {
             names.remove(&shared.record.consumer);
@@ -124,7 +130,6 @@ impl Members {
                 self.names.remove(&shared.record.topic);
             }
         }
-        shared.queue_deleted(ctx);
         Some(shared)
     }
 
@@ -139,12 +144,21 @@ impl Members {
         Some(act(shared, lent))
     }
 
-    /// Groups and queues as they were recorded.
+    /// Groups and queues as they were recorded, of all topics that serve.
     pub fn open(&mut self, lent: &mut Lent<'_>) {
-        let mut opened = Vec::new();
         let topics = lent.commands.table().topics();
         let served = topics.filter(|(id, _)| lent.topics.get(**id).is_some());
-        for entry in served.flat_map(|(_, entry)| entry.shared.values()) {
+        let served: Vec<TopicId> = served.map(|(id, _)| *id).collect();
+        for topic in served {
+            self.open_topic(topic, lent);
+        }
+    }
+
+    /// The groups and queues of a topic that serves from now on, as they were recorded.
+    pub fn open_topic(&mut self, topic: TopicId, lent: &mut Lent<'_>) {
+        let mut opened = Vec::new();
+        let entry = lent.commands.table().topic(topic);
+        for entry in entry.into_iter().flat_map(|entry| entry.shared.values()) {
             let id = SharedId(lent.ctx.next_id());
             opened.push(Shared::restored(id, entry, lent.ctx));
         }
@@ -210,7 +224,11 @@ impl Members {
         lent: &mut Lent<'_>,
     ) {
         let JoinUnderWay {
-            caller, id, member, ..
+            caller,
+            topic,
+            id,
+            member,
+            ..
         } = under_way;
         if let Err(error) = result {
             presence::Presence::Joining(caller).forget(lent.ctx);
@@ -222,7 +240,19 @@ impl Members {
         }
         let joined = self.at(id, lent, |shared, lent| shared.joined(under_way, lent));
         if joined.is_none() {
-            lent.ctx.refuse(caller, gone(member));
+            // Its topic may go to another node, where the member is known.
+            let moves = lent.commands.table().topic(topic).is_some_and(|entry| {
+                lent.commands.table().moving(topic).is_some() || entry.home() != lent.ctx.node()
+            });
+            let error = match moves {
+                true => ErrorReply::retryable(
+                    ErrorCode::NotLeader,
+                    0,
+                    format!("topic {topic} goes to another node"),
+                ),
+                false => gone(member),
+            };
+            lent.ctx.refuse(caller, error);
         }
     }
 
@@ -342,6 +372,17 @@ impl Members {
             let members = self.remove(id, ctx).map(|shared| shared.members);
             for member in members.into_iter().flat_map(BTreeMap::into_values) {
                 member.presence.end(&unknown_topic(topic), ctx);
+            }
+        }
+    }
+
+    /// A topic is served here no more: its groups and queues are where that is.
+    pub fn leave_topic(&mut self, topic: TopicId, error: &Refused, ctx: &mut Ctx) {
+        let ids: Vec<SharedId> = self.of(topic).collect();
+        for shared in ids.into_iter().filter_map(|id| self.take_out(id)) {
+            shared.queue_left(error, ctx);
+            for member in shared.members.into_values() {
+                member.presence.end(error, ctx);
             }
         }
     }

@@ -129,7 +129,7 @@ impl Overlay {
     pub fn claim(&mut self, key: Key) {
         match key {
             Key::Name(namespace, name) => self.names.begin((namespace, name), ()),
-            Key::Topic(topic) => self.topics.begin(topic, "the topic is getting partitions"),
+            Key::Topic(topic) => self.topics.begin(topic, "the topic is being changed"),
             Key::Cursor(_) | Key::Producer(..) | Key::Shared(..) => {}
         }
     }
@@ -179,7 +179,9 @@ impl Overlay {
             | Record::Followed(_)
             | Record::Proposed(_)
             | Record::Placed(_)
-            | Record::Node(_) => return None,
+            | Record::Node(_)
+            | Record::Moving(_)
+            | Record::Adopted(_) => return None,
         })
     }
 

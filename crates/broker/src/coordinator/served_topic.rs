@@ -111,6 +111,17 @@ impl Topic {
         )
     }
 
+    /// The same, as the table says that it is now. What this version does not understand of that stays as it was.
+    pub fn into_recorded(self, record: &TopicRecord) -> Self {
+        match Definition::from_json(&record.definition) {
+            Err(_) => self,
+            Ok(definition) => Self {
+                partitions: self.partitions,
+                ..Self::new(record, Arc::new(definition))
+            },
+        }
+    }
+
     pub fn new(record: &TopicRecord, definition: Arc<Definition>) -> Self {
         Self {
             namespace: record.namespace.clone(),

@@ -9,7 +9,7 @@ pub use nodes::{NODE_IDS_MAX, NODES_MAX, TableNodes};
 pub use sharing::{QueueEntry, Returned, SharedEntry};
 
 use crate::ids::LEADER;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use wire::record::*;
 use wire::{
@@ -30,6 +30,8 @@ pub struct Table {
     lineage: Lineage,
     /// The nodes that have registered.
     nodes: TableNodes,
+    /// Topics on their way to another node, and to which.
+    moving: BTreeMap<TopicId, NodeId>,
 }
 
 /// Deleted topics that are remembered. What a removal of an older one should have left is kept.
@@ -134,6 +136,7 @@ impl Table {
         match record {
             Record::Topic(record) => self.apply_topic(record),
             Record::TopicDeleted(topic) => {
+                self.moving.remove(&topic);
                 if let Some(entry) = self.topics.remove(&topic)
                     && let Some(names) = self.names.get_mut(&entry.record.namespace)
                 {
@@ -188,12 +191,42 @@ impl Table {
                 self.lineage.proposed.insert(record.node, record.number);
             }
             Record::Placed(record) => {
+                if record.partition == PartitionIndex(0) {
+                    self.moving.remove(&record.topic);
+                }
                 self.of(record.topic, |entry| {
                     entry.placed.insert(record.partition, record.node);
                 });
             }
-            Record::Node(record) => self.nodes.apply(record),
+            Record::Node(record) => {
+                let known = self.nodes.get(record.node);
+                let is_new = known.is_none_or(|known| known.epoch < record.epoch);
+                if is_new || record.state == NodeState::Removed {
+                    self.end_moves(record.node);
+                }
+                self.nodes.apply(record);
+            }
+            Record::Moving(record) => {
+                if self.topics.contains_key(&record.topic) {
+                    self.moving.insert(record.topic, record.to);
+                }
+            }
+            Record::Adopted(topic) => self.of(topic, TopicEntry::forget_ledger),
         }
+    }
+
+    /// A node has begun anew: what it was about to give or to get is not under way any more.
+    fn end_moves(&mut self, node: NodeId) {
+        let topics = &self.topics;
+        self.moving.retain(|topic, to| {
+            let home = topics.get(topic).map(TopicEntry::home);
+            *to != node && home != Some(node)
+        });
+    }
+
+    /// Where a topic is on its way to, if it is.
+    pub fn moving(&self, topic: TopicId) -> Option<NodeId> {
+        self.moving.get(&topic).copied()
     }
 
     fn of(&mut self, topic: TopicId, change: impl FnOnce(&mut TopicEntry)) {
@@ -228,20 +261,34 @@ impl Table {
         let deleted = self.deleted.iter().copied().map(Record::TopicDeleted);
         let lineage = self.lineage.records().chain(self.nodes.records());
         let lineage = lineage.chain(deleted);
-        lineage.chain(self.topics.values().flat_map(TopicEntry::records))
+        let topics = lineage.chain(self.topics.values().flat_map(TopicEntry::records));
+        // Behind that they are placed, which would end them.
+        let moving = self.moving.iter().map(|(topic, to)| MovingRecord {
+            topic: *topic,
+            to: *to,
+        });
+        topics.chain(moving.map(Record::Moving))
     }
 
-    /// Records of the topics of one node. Where a group of another one begins is in every copy of the
-    /// table, and in no other node's ledger.
+    /// Records of the topics of one node, and of those on their way to it. Where a group of another one begins is in every
+    /// copy of the table, and in no other node's ledger.
     pub fn records_at(&self, node: NodeId) -> impl Iterator<Item = Record> + '_ {
-        let own = self.topics.values();
-        let own = own.filter(move |entry| entry.home() == node);
-        own.flat_map(TopicEntry::records)
+        let own = self.topics.iter();
+        let own = own.filter(move |(topic, entry)| {
+            entry.home() == node || self.moving(**topic) == Some(node)
+        });
+        own.flat_map(|(_, entry)| entry.records())
+    }
+
+    /// All records of a topic, in an order in which they can be said again.
+    pub fn records_of(&self, topic: TopicId) -> impl Iterator<Item = Record> + '_ {
+        let entry = self.topics.get(&topic).into_iter();
+        entry.flat_map(TopicEntry::records)
     }
 
     /// Whether these records may be applied: two nodes decide on a name at once, and do not know of
     /// each other. All else about a topic comes of one node. What is said of nodes has to go with what the table
-    /// says of them ([`TableNodes`]).
+    /// says of them ([`TableNodes`]): no topic is on one that is removed.
     ///
     /// # Errors
     /// What the node is refused with that has submitted them.
@@ -251,6 +298,14 @@ impl Table {
             if let Record::Node(new) = record {
                 nodes.admits(new)?;
                 nodes.apply(new.clone());
+                if new.state == NodeState::Removed {
+                    self.admits_removal(new.node, records)?;
+                }
+            }
+            if let Record::Placed(PlacedRecord { topic, node, .. })
+            | Record::Moving(MovingRecord { topic, to: node }) = record
+            {
+                self.admits_place(record, (*topic, *node), &nodes)?;
             }
             if let Record::Topic(new) = record
                 && let Some(entry) = self.named(&new.namespace, &new.name)
@@ -261,6 +316,54 @@ impl Table {
             }
         }
         Ok(())
+    }
+
+    /// Whether a node may be removed: each topic on it is deleted by the same command.
+    fn admits_removal(&self, node: NodeId, records: &[Record]) -> Result<(), ErrorReply> {
+        let deleted = records.iter().filter_map(|record| match record {
+            Record::TopicDeleted(topic) => Some(*topic),
+            _ => None,
+        });
+        let deleted: BTreeSet<TopicId> = deleted.collect();
+        let mut topics = self.topics.iter();
+        // All of them go, and none of another node.
+        let other = topics.find(|(id, entry)| (entry.home() == node) != deleted.contains(id));
+        other.map_or(Ok(()), |(_, entry)| {
+            let (name, home) = (&entry.record.name, entry.home());
+            let message = format!("topic {name:?} is on node {home} since");
+            Err(ErrorReply::retryable(ErrorCode::WrongServer, 100, message))
+        })
+    }
+
+    /// Whether a topic may be on a node, or go there: one that is there already stays where it is, unless it is on its way. So
+    /// what a node has proposed before it began anew moves nothing.
+    fn admits_place(
+        &self,
+        record: &Record,
+        (topic, node): (TopicId, NodeId),
+        nodes: &TableNodes,
+    ) -> Result<(), ErrorReply> {
+        let wrong = |why| Err(ErrorReply::fatal(ErrorCode::WrongServer, why));
+        let known = nodes.get(node).map(|known| known.state);
+        if known == Some(NodeState::Removed) {
+            return wrong(format!("node {node} was removed, and has no topics"));
+        }
+        let entry = self.topics.get(&topic);
+        match (record, entry) {
+            (Record::Moving(_), None) => wrong(format!("there is no topic {topic}")),
+            (Record::Moving(_), Some(_)) if known.is_none() => {
+                wrong(format!("there is no node {node}"))
+            }
+            (Record::Placed(_), Some(entry))
+                if entry.home() != node && self.moving(topic) != Some(node) =>
+            {
+                let (name, home) = (&entry.record.name, entry.home());
+                wrong(format!(
+                    "topic {name:?} is on node {home}, and not on its way to node {node}"
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Records that make this table say what a later one of the same history says, as far as
@@ -430,12 +533,25 @@ impl TopicEntry {
             entry.record = record;
             return;
         }
-        if record.kind != ConsumerKind::Queue {
-            let starts = record.starts.iter().copied().collect();
-            self.set_cursors(&record.consumer, starts);
-        }
         let entry = SharedEntry::new(record);
+        if let Some(starts) = entry.begins() {
+            self.set_cursors(&entry.record.consumer, starts);
+        }
         self.shared.insert(entry.record.consumer.clone(), entry);
+    }
+
+    /// Nothing of what the ledger has said counts: groups are where they have begun, as the table says.
+    fn forget_ledger(&mut self) {
+        self.cursors.clear();
+        self.gaps.clear();
+        let mut begun = Vec::new();
+        for (name, shared) in &mut self.shared {
+            shared.queue.clear();
+            begun.extend(shared.begins().map(|starts| (name.clone(), starts)));
+        }
+        for (consumer, starts) in begun {
+            self.set_cursors(&consumer, starts);
+        }
     }
 
     fn set_cursors(&mut self, consumer: &str, cursors: BTreeMap<PartitionIndex, Position>) {
@@ -524,374 +640,4 @@ impl TopicEntry {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::coordinator::controller::Home;
-    use wire::{DirectoryId, MemberId, Sequence};
-
-    const QUEUE: ConsumerId = ConsumerId(7);
-
-    fn gap(first: u64, end: u64) -> Record {
-        Record::Gap(GapRecord {
-            topic: TopicId(1),
-            partition: PartitionIndex(0),
-            gap: Gap {
-                incarnation: Incarnation(1),
-                first: Offset(first),
-                end: Offset(end),
-                reason: GapReason::Retention,
-                time: 0,
-            },
-        })
-    }
-
-    fn cursor(consumer: &str, offset: Option<u64>) -> Record {
-        Record::Cursor(CursorRecord {
-            namespace: String::new(),
-            consumer: consumer.into(),
-            topic: TopicId(1),
-            partition: PartitionIndex(0),
-            position: offset.map(|offset| Position {
-                incarnation: Incarnation(1),
-                offset: Offset(offset),
-            }),
-            consumer_id: ConsumerId(0),
-        })
-    }
-
-    fn queue(consumer: &str) -> Record {
-        Record::Consumer(ConsumerRecord {
-            namespace: String::new(),
-            consumer: consumer.into(),
-            topic: TopicId(1),
-            kind: ConsumerKind::Queue,
-            options: "{}".into(),
-            id: QUEUE,
-            starts: Vec::new(),
-        })
-    }
-
-    fn settled(incarnation: u64, ranges: &[(u64, u64)]) -> Record {
-        let ranges = ranges.iter();
-        Record::Settled(SettledRecord {
-            topic: TopicId(1),
-            consumer: "q".into(),
-            partition: PartitionIndex(0),
-            incarnation: Incarnation(incarnation),
-            ranges: ranges.map(|(a, b)| (Offset(*a), Offset(*b))).collect(),
-            delivered: Offset(50),
-            next_rejected: Sequence(0),
-            consumer_id: QUEUE,
-        })
-    }
-
-    fn returned(first: u64, end: u64, deliveries: u32) -> Record {
-        Record::Returned(ReturnedRecord {
-            topic: TopicId(1),
-            consumer: "q".into(),
-            partition: PartitionIndex(0),
-            incarnation: Incarnation(1),
-            first: Offset(first),
-            end: Offset(end),
-            deliveries,
-            not_before: 0,
-            consumer_id: QUEUE,
-        })
-    }
-
-    fn rejected(offset: u64, sequence: u64) -> Record {
-        Record::Rejected(RejectedRecord {
-            topic: TopicId(1),
-            consumer: "q".into(),
-            partition: PartitionIndex(0),
-            incarnation: Incarnation(1),
-            offset: Offset(offset),
-            deliveries: 3,
-            reason: "no such file".into(),
-            time: 7,
-            sequence: Sequence(sequence),
-            consumer_id: QUEUE,
-        })
-    }
-
-    fn member(id: u128, is_member: bool) -> Record {
-        Record::Member(MemberRecord {
-            topic: TopicId(1),
-            consumer: "q".into(),
-            member: MemberId(id),
-            instance: String::new(),
-            client_name: "worker 1".into(),
-            session_timeout_ms: 10_000,
-            is_member,
-        })
-    }
-
-    fn assignment(partition: u32, owner: u128) -> Record {
-        Record::Assignment(AssignmentRecord {
-            topic: TopicId(1),
-            consumer: "q".into(),
-            partition: PartitionIndex(partition),
-            owner: MemberId(owner),
-        })
-    }
-
-    fn topic(id: u128, name: &str) -> Record {
-        Record::Topic(TopicRecord {
-            namespace: String::new(),
-            name: name.into(),
-            topic: TopicId(id),
-            definition: "{}".into(),
-        })
-    }
-
-    fn node(node: u32, epoch: u64, state: NodeState) -> Record {
-        Record::Node(NodeRecord {
-            node: NodeId(node),
-            directory: DirectoryId(node.into()),
-            epoch,
-            shard: 0,
-            endpoints: Endpoints(vec![format!("tcp://h:{epoch}")]),
-            labels: Labels::default(),
-            state,
-        })
-    }
-
-    /// It says that a life ends there, and only because it is empty.
-    #[test]
-    fn damage_of_unknown_extent_is_no_part_of_the_damage_before_it() {
-        let damage = |first, end| match gap(first, end) {
-            Record::Gap(record) => Record::Gap(GapRecord {
-                gap: Gap {
-                    reason: GapReason::Damaged,
-                    ..record.gap
-                },
-                ..record
-            }),
-            _ => unreachable!("it is a gap"),
-        };
-        for records in [
-            [damage(40, 50), damage(50, 50)],
-            [damage(50, 50), damage(40, 50)],
-        ] {
-            let mut table = Table::default();
-            table.apply(topic(1, "a"));
-            records.into_iter().for_each(|record| table.apply(record));
-            let entry = table.topic(TopicId(1)).unwrap();
-            let lengths: Vec<u64> = entry
-                .gaps
-                .values()
-                .map(|gap| gap.end.0 - gap.first.0)
-                .collect();
-            assert_eq!(lengths, [10, 0]);
-            let end = entry.ends_of_lives(PartitionIndex(0))[&Incarnation(1)];
-            assert_eq!((end.first, end.end), (Offset(50), Offset(50)));
-        }
-    }
-
-    #[test]
-    fn gaps_that_touch_are_one() {
-        let mut table = Table::default();
-        table.apply(topic(1, "a"));
-        for record in [gap(0, 10), gap(20, 30), gap(40, 50), gap(10, 20)] {
-            table.apply(record);
-        }
-        let gaps: Vec<_> = table.topic(TopicId(1)).unwrap().gaps.values().collect();
-        let ranges: Vec<_> = gaps.iter().map(|gap| (gap.first.0, gap.end.0)).collect();
-        assert_eq!(ranges, [(0, 30), (40, 50)]);
-    }
-
-    #[test]
-    fn what_is_settled_is_not_returned_and_a_new_life_begins_afresh() {
-        let mut table = Table::default();
-        for record in [
-            topic(1, "a"),
-            queue("q"),
-            returned(0, 10, 1),
-            rejected(3, 0),
-            returned(2, 5, 2),
-            settled(1, &[(4, 6)]),
-        ] {
-            table.apply(record);
-        }
-        let entry = |table: &Table| {
-            let queue = &table.topic(TopicId(1)).unwrap().shared("q").unwrap().queue;
-            queue[&PartitionIndex(0)].clone()
-        };
-        let ranges: Vec<_> = entry(&table)
-            .returned
-            .iter()
-            .map(|(first, end, value)| (first.0, end.0, value.deliveries))
-            .collect();
-        assert_eq!(ranges, [(0, 2, 1), (2, 3, 2), (6, 10, 1)]);
-        assert_eq!(entry(&table).next_rejected, Sequence(1));
-        table.apply(settled(2, &[(0, 1)]));
-        // Late news of the life that ended is of no matter.
-        table.apply(settled(1, &[(1, 2)]));
-        let now = entry(&table);
-        assert_eq!(now.settled.first_missing(), Offset(1));
-        assert!(now.returned.is_empty() && now.rejected.is_empty());
-        assert_eq!(now.next_rejected, Sequence(1));
-    }
-
-    fn of(record: Record, id: u64) -> Record {
-        let id = ConsumerId(id);
-        match record {
-            Record::Cursor(record) => Record::Cursor(CursorRecord {
-                consumer_id: id,
-                ..record
-            }),
-            Record::Consumer(record) => Record::Consumer(ConsumerRecord { id, ..record }),
-            Record::Settled(record) => Record::Settled(SettledRecord {
-                consumer_id: id,
-                ..record
-            }),
-            other => other,
-        }
-    }
-
-    fn deleted(consumer: &str) -> Record {
-        Record::ConsumerDeleted(ConsumerDeletedRecord {
-            topic: TopicId(1),
-            consumer: consumer.into(),
-        })
-    }
-
-    fn replayed<'a>(records: impl IntoIterator<Item = &'a Record>) -> Table {
-        let mut table = Table::default();
-        let records = records.into_iter().cloned();
-        records.for_each(|record| table.apply(record));
-        table
-    }
-
-    /// The ledger is replayed behind the whole table, in which the name is another consumer's by
-    /// then: what it says of those before counts for nobody.
-    #[test]
-    fn what_the_ledger_says_counts_for_the_consumer_that_it_is_about() {
-        let group = |id| match of(queue("c"), id) {
-            Record::Consumer(record) => Record::Consumer(ConsumerRecord {
-                kind: ConsumerKind::Group,
-                starts: vec![(
-                    PartitionIndex(0),
-                    Position {
-                        incarnation: Incarnation(1),
-                        offset: Offset(3),
-                    },
-                )],
-                ..record
-            }),
-            other => other,
-        };
-        let offset = |table: &Table| {
-            let cursors = table.topic(TopicId(1)).unwrap().cursors.get("c").cloned();
-            cursors.map(|cursors| cursors[&PartitionIndex(0)].offset.0)
-        };
-        let moved = |offset, id| of(cursor("c", Some(offset)), id);
-        let begun = [topic(1, "a"), group(1)];
-        assert_eq!(offset(&replayed(&begun)), Some(3));
-        let own = [topic(1, "a"), group(1), moved(7, 1)];
-        assert_eq!(offset(&replayed(&own)), Some(7));
-        let another = [topic(1, "a"), group(2), moved(7, 1)];
-        assert_eq!(offset(&replayed(&another)), Some(3));
-        let independent = [topic(1, "a"), group(1), deleted("c"), moved(7, 1)];
-        assert_eq!(offset(&replayed(&independent)), None);
-        let independent = [topic(1, "a"), group(1), deleted("c"), moved(5, 0)];
-        assert_eq!(offset(&replayed(&independent)), Some(5));
-        let before = [topic(1, "a"), group(1), moved(5, 0)];
-        assert_eq!(offset(&replayed(&before)), Some(3));
-
-        let queues = [topic(1, "a"), of(queue("q"), 2), settled(1, &[(0, 10)])];
-        let table = replayed(&queues);
-        let entry = table.topic(TopicId(1)).unwrap().shared("q").unwrap();
-        assert!(entry.queue.is_empty());
-    }
-
-    /// Much that may happen to a table.
-    fn history() -> Vec<Record> {
-        vec![
-            topic(1, "a"),
-            cursor("c", Some(5)),
-            gap(0, 10),
-            topic(2, "b"),
-            cursor("d", Some(6)),
-            cursor("d", None),
-            gap(20, 30),
-            gap(10, 20),
-            cursor("c", Some(9)),
-            Record::TopicDeleted(TopicId(2)),
-            topic(3, "b"),
-            of(queue("p"), 3),
-            of(settled(1, &[(0, 10)]), 3),
-            deleted("p"),
-            of(queue("p"), 4),
-            node(1, 1, NodeState::Serving),
-            node(2, 1, NodeState::Serving),
-            queue("q"),
-            member(5, true),
-            member(6, true),
-            settled(1, &[(0, 10), (20, 30)]),
-            returned(5, 25, 1),
-            returned(12, 14, 2),
-            rejected(13, 0),
-            assignment(0, 5),
-            assignment(1, 6),
-            node(2, 1, NodeState::Removed),
-            node(1, 2, NodeState::Serving),
-            node(1, 2, NodeState::Draining),
-            member(5, false),
-            assignment(0, 0),
-            rejected(15, 1),
-            settled(1, &[(13, 14)]),
-            returned(15, 17, 9),
-            deleted("p"),
-        ]
-    }
-
-    /// The property that compaction stands on: any tail of each log, followed by the records of the
-    /// table that belong there, gives the table.
-    #[test]
-    fn snapshots_behind_any_tails_of_the_logs_are_the_table() {
-        let log = history();
-        let table = replayed(&log);
-        let records: Vec<Record> = table.records().collect();
-        let [internal, ledger] = Home::ALL.map(|home| {
-            let is_own = |record: &&Record| Home::of(record) == home;
-            let log: Vec<&Record> = log.iter().filter(is_own).collect();
-            let snapshot: Vec<&Record> = records.iter().filter(is_own).collect();
-            (log, snapshot)
-        });
-        for from in 0..=internal.0.len() {
-            for behind in 0..=ledger.0.len() {
-                let internal = internal.0[from..].iter().chain(&internal.1);
-                let ledger = ledger.0[behind..].iter().chain(&ledger.1);
-                let found = replayed(internal.chain(ledger).copied());
-                assert_eq!(found, table, "tails from {from} and {behind}");
-            }
-        }
-    }
-
-    /// What a copy of the table goes by that was away for long: from any state on it comes to the
-    /// present one, and what its own ledger said stays.
-    #[test]
-    fn from_any_state_a_copy_comes_to_a_later_one() {
-        let of_table = |record: &Record| Home::of(record) == Home::Table;
-        let content = |table: &Table| -> Vec<Record> { table.records().filter(of_table).collect() };
-        let log = history();
-        for end in 0..=log.len() {
-            // As it is sent: without what the ledger says.
-            let later = replayed(content(&replayed(&log[..end])).iter());
-            for begin in 0..=end {
-                let mut table = replayed(&log[..begin]);
-                let cursors = |table: &Table| {
-                    let entry = table.topic(TopicId(1));
-                    entry.map(|entry| entry.cursors.get("c").cloned())
-                };
-                let before = cursors(&table);
-                for record in table.records_to(&later).into_iter().filter(of_table) {
-                    table.apply(record);
-                }
-                assert_eq!(content(&table), content(&later), "from {begin} to {end}");
-                assert!(before.is_none() || cursors(&table) == before);
-            }
-        }
-    }
-}
+mod tests;

@@ -125,19 +125,32 @@ pub(crate) struct TopicFiles(BTreeMap<TopicId, bool>);
 impl TopicFiles {
     /// Makes a topic's file say what the table says, or removes it with the topic.
     pub fn keep(&mut self, topic: TopicId, table: &Table, ctx: &mut Ctx) {
+        let entry = table.topic(topic);
+        let entry = entry.filter(|entry| entry.home() == ctx.node());
+        self.write(
+            topic,
+            entry.map(|entry| TopicFile::of(entry).to_bytes()),
+            ctx,
+        );
+    }
+
+    fn write(&mut self, topic: TopicId, bytes: Option<Vec<u8>>, ctx: &mut Ctx) {
         if let Some(again) = self.0.get_mut(&topic) {
             *again = true;
             return;
         }
         self.0.insert(topic, false);
-        let entry = table.topic(topic);
-        let bytes = entry.map(|entry| TopicFile::of(entry).to_bytes());
         let work = Job::Keep {
             disk: ctx.options.disk.clone(),
             path: path(&ctx.options.directory, topic),
             bytes,
         };
         ctx.start_job(Purpose::KeepTopic(topic), work);
+    }
+
+    /// Removes the file of a topic that is on another node.
+    pub fn forget(&mut self, topic: TopicId, ctx: &mut Ctx) {
+        self.write(topic, None, ctx);
     }
 
     /// A topic's file was written. Where it could not be, the next start tries again.

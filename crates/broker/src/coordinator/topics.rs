@@ -120,6 +120,10 @@ impl TopicChanges {
         let namespace = lent.sessions.namespace(caller.link);
         let served = lent.topics.of(namespace, topic)?;
         refuse_busy(topic, lent.commands)?;
+        if let Some(to) = lent.commands.table().moving(topic) {
+            let why = format!("topic {:?} is on its way to node {to}", served.name);
+            return Err(ErrorReply::retryable(ErrorCode::NotLeader, 500, why));
+        }
         let definition = served.definition.clone();
         self.make(caller, (topic, None), definition, add.partitions, lent)
     }

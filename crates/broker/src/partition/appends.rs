@@ -21,7 +21,7 @@ use crate::ctx::Ctx;
 use crate::effects::Effect;
 use crate::faults::Fault;
 use crate::flow::Asks;
-use crate::ids::{LinkId, OWN_LINK, RequestId, TransferId};
+use crate::ids::{LinkId, OWN_LINK, Opening, RequestId, TransferId};
 use crate::refusal::{Refused, fenced, out_of_sequence, refuse};
 use log::producers::Verdict;
 use log::{Append, DataPlace, StorageError};
@@ -83,13 +83,8 @@ pub(crate) enum Writer {
     Anybody,
     /// The link of a mirror alone, on the connection on which it is open.
     Link(Option<Opening>),
-}
-
-/// What a link has sent with this number, on this connection, is of its present session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Opening {
-    pub link: LinkId,
-    pub number: u64,
+    /// Nobody, as long as its topic is on its way to another node.
+    Nobody,
 }
 
 /// See the module.
@@ -187,6 +182,11 @@ impl Appends {
                     "{} is a mirror: its link alone writes it, until it is promoted (thalweg relay promote)",
                     store.name
                 ),
+            )),
+            (Writer::Nobody, _) => Err(ErrorReply::retryable(
+                ErrorCode::NotLeader,
+                BLOCKED_RETRY_MS,
+                format!("{} goes to another node", store.name),
             )),
             (Writer::Anybody, Some(_)) => Err(refuse(
                 ErrorCode::InvalidTopic,

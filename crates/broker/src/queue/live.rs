@@ -90,11 +90,16 @@ impl Queue {
 
     /// The queue was deleted, or its topic, or its record was refused.
     pub fn delete(self, ctx: &mut Ctx) {
-        ctx.dirty.queues.remove(&self.core.id);
         let error = refuse(
             ErrorCode::UnknownConsumer,
             format!("queue {:?} was deleted", self.core.consumer),
         );
+        self.end(&error, ctx);
+    }
+
+    /// It is here no more: who waits hears why.
+    pub fn end(self, error: &ErrorReply, ctx: &mut Ctx) {
+        ctx.dirty.queues.remove(&self.core.id);
         for answers in self.settling.answers.into_values() {
             for caller in answers.callers() {
                 ctx.refuse(caller, error.clone());
@@ -280,6 +285,7 @@ impl Queue {
             } => self.member_gone(*member, *counted, error, ctx),
             QueueNotice::Made { .. }
             | QueueNotice::Deleted
+            | QueueNotice::Left(_)
             | QueueNotice::Joined { .. }
             | QueueNotice::Recorded(_) => {}
         }

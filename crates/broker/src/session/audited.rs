@@ -7,7 +7,7 @@ use crate::ctx::Ctx;
 use crate::identity::Identity;
 use crate::ids::LinkId;
 use crate::refusal::Refused;
-use crate::request::{CoordinatorRequest, PartitionRequest, Request};
+use crate::request::{CoordinatorRequest, MoveRequest, PartitionRequest, Request};
 use wire::{ErrorCode, TopicId};
 
 impl Sessions {
@@ -70,6 +70,10 @@ pub(super) fn request(
     if let Request::Coordinator(CoordinatorRequest::DeleteConsumer(_, consumer)) = request {
         fields = audit::with(fields, "consumer", &consumer.consumer);
     }
+    if let Request::Coordinator(CoordinatorRequest::SetNode(set)) = request {
+        fields = audit::with(fields, "node", &set.node.to_string());
+        fields = audit::with(fields, "state", set.state.name());
+    }
     if let Err(error) = allowed {
         ctx.options.counters.requests_denied.add(1);
         fields = audit::with(fields, "reason", &error.message);
@@ -83,13 +87,15 @@ fn is_act(request: &Request) -> bool {
     match request {
         Request::Shutdown
         | Request::OfferPairing(_)
+        | Request::Move(_, MoveRequest::Begin(_) | MoveRequest::HandOver)
         | Request::Partition(_, PartitionRequest::OpenMirror(_)) => true,
         Request::Coordinator(request) => match request {
             Coordinator::CreateTopic(..)
             | Coordinator::DeleteTopic(_)
             | Coordinator::AddPartitions(..)
             | Coordinator::AlterTopic(..)
-            | Coordinator::DeleteConsumer(..) => true,
+            | Coordinator::DeleteConsumer(..)
+            | Coordinator::SetNode(_) => true,
             Coordinator::OpenProducer(..)
             | Coordinator::MoveCursors(..)
             | Coordinator::MoveMemberCursors(..)
@@ -102,6 +108,7 @@ fn is_act(request: &Request) -> bool {
         | Request::Queue(..)
         | Request::Steps(..)
         | Request::Describe(_)
+        | Request::Move(..)
         | Request::Status(_) => false,
     }
 }
@@ -115,7 +122,9 @@ fn topic_of(request: &Request, identity: &Identity, topics: &Topics) -> Option<S
     };
     let name = match request {
         Request::Partition(target, _) => named(target.topic)?,
-        Request::Queue(topic, _) | Request::Steps(topic, _) => named(*topic)?,
+        Request::Queue(topic, _) | Request::Steps(topic, _) | Request::Move(topic, _) => {
+            named(*topic)?
+        }
         Request::Coordinator(request) => match request {
             Coordinator::CreateTopic(_, create) => create.name.clone(),
             Coordinator::DeleteTopic(topic) => topic.name.clone(),
@@ -129,6 +138,7 @@ fn topic_of(request: &Request, identity: &Identity, topics: &Topics) -> Option<S
             Coordinator::Join(topic, _) => named(*topic)?,
             Coordinator::Leave(topic, _) => named(*topic)?,
             Coordinator::Release(topic, _) => named(*topic)?,
+            Coordinator::SetNode(_) => return None,
         },
         Request::Describe(_)
         | Request::Status(_)

@@ -2,8 +2,8 @@
 
 use crate::refusal::{Refused, malformed, refuse};
 use crate::request::{
-    CoordinatorRequest, DescribeRequest, PartitionRequest, QueueRequest, Request, StepsRequest,
-    Target,
+    CoordinatorRequest, DescribeRequest, MoveRequest, PartitionRequest, QueueRequest, Request,
+    StepsRequest, Target,
 };
 use crate::verified::{Verified, VerifiedCopy};
 use memory::Buffer;
@@ -83,6 +83,13 @@ pub(super) fn request(
         Method::Status => Request::Status(DirectoryId(topic.0)),
         Method::Shutdown => Request::Shutdown,
         Method::OfferPairing => Request::OfferPairing(read(from)?),
+        Method::MoveTopic => Request::Move(topic, MoveRequest::Begin(read(from)?)),
+        Method::ReceiveTopic => Request::Move(topic, MoveRequest::Receive(read(from)?)),
+        Method::YieldTopic => Request::Move(topic, MoveRequest::Yield(read(from)?)),
+        Method::AdoptLedger => Request::Move(topic, MoveRequest::Adopt(read(from)?)),
+        Method::HandOverTopic => Request::Move(topic, MoveRequest::HandOver),
+        Method::ListNodes => DescribeRequest::ListNodes(read(from)?).into(),
+        Method::SetNode => Coordinator::SetNode(read(from)?).into(),
         Method::CheckAccess => DescribeRequest::CheckAccess(read(from)?).into(),
         Method::CreateTopic => Coordinator::CreateTopic(topic, read(from)?).into(),
         Method::DeleteTopic => Coordinator::DeleteTopic(read(from)?).into(),

@@ -37,6 +37,8 @@ pub(super) fn answer(id: u64, answer: Answer) -> Message {
         }
         Answer::Topic(topic) => long(id, &topic),
         Answer::Topics(topics) => long(id, &topics),
+        Answer::Nodes(nodes) => long(id, &nodes),
+        Answer::TopicYielded(yielded) => long(id, &yielded),
         Answer::Gaps(gaps) => long(id, &gaps),
         Answer::Cursors(cursors) => long(id, &cursors),
         Answer::Consumers(consumers) => long(id, &consumers),

@@ -3,6 +3,7 @@
 use super::remembered::Remembered;
 use super::survey::{Survey, Unnamed};
 use crate::blocking::{list, make_directory};
+use crate::coordinator::served_topic::partition_directory;
 use crate::coordinator::table::Table;
 use crate::coordinator::topic_file;
 use crate::ctx::Ctx;
@@ -10,6 +11,7 @@ use crate::faults::Fault;
 use crate::options::{NodeError, StartReport, TableRole};
 use crate::small_file;
 use log::{Disk, Operation};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 const DIRECTORY: &str = "lost+found";
@@ -75,6 +77,46 @@ pub(super) fn clear_up(
             "topic {topic} cannot be rebuilt from its file: moved to {}",
             moved.display()
         ));
+    }
+    Ok(())
+}
+
+/// Removes what is here of topics that the table has on other nodes: a copy that was never handed over, or what was about to be
+/// removed of one that was. By a table that has come up to its leader, which names who has the topic with all that it had.
+pub(super) fn clear_up_moved(
+    table: &Table,
+    ctx: &Ctx,
+    survey: &Survey,
+    disk: &dyn Disk,
+    report: &mut StartReport,
+) -> Result<(), NodeError> {
+    let data = &ctx.options.directory;
+    let there: BTreeSet<String> = list(disk, &data.join("partitions"))?.into_iter().collect();
+    let others = table
+        .topics()
+        .filter(|(_, entry)| entry.home() != ctx.node());
+    for (topic, entry) in others {
+        for record in entry.partitions.values() {
+            let path = partition_directory(data, record);
+            let name = path.file_name().map(|name| name.to_string_lossy());
+            if !name.is_some_and(|name| there.contains(name.as_ref())) {
+                continue;
+            }
+            let (topic, home) = (&entry.record.name, entry.home());
+            let kind = ctx.kind(&record.storage);
+            let removed = kind.map(|kind| kind.remove(&path));
+            let path = path.display();
+            report.lines.push(match removed {
+                Some(Ok(())) => format!("removed {path}: topic {topic:?} is on node {home}"),
+                Some(Err(error)) => format!("{path}, of a topic on node {home}, stays: {error}"),
+                None => format!(
+                    "{path}, of a topic on node {home}, stays: its kind of storage is not known"
+                ),
+            });
+        }
+        if survey.topic_files.contains_key(topic) {
+            small_file::remove(disk, &topic_file::path(data, *topic))?;
+        }
     }
     Ok(())
 }

@@ -149,7 +149,16 @@ fn needed(method: Method) -> &'static [Verb] {
             &[Verb::Read, Verb::Write, Verb::Manage]
         }
         M::ListTopics | M::CheckAccess => &Verb::ALL,
-        M::Status | M::Shutdown | M::OfferPairing => &[],
+        M::Status
+        | M::Shutdown
+        | M::OfferPairing
+        | M::ListNodes
+        | M::SetNode
+        | M::MoveTopic
+        | M::ReceiveTopic
+        | M::YieldTopic
+        | M::AdoptLedger
+        | M::HandOverTopic => &[],
     }
 }
 
@@ -163,7 +172,16 @@ fn is_refused(world: &mut World, topic: TopicId, method: Method, token: &Token) 
         Method::AppendMirrored => &stamped,
         _ => &[],
     };
-    let id = world.request(link, method, topic, &Nothing, payload);
+    let set = SetNode {
+        node: NodeId(1),
+        state: wire::record::NodeState::Draining,
+        accept_loss: false,
+    };
+    let id = match method {
+        // No zero is a state.
+        Method::SetNode => world.request(link, method, topic, &set, payload),
+        _ => world.request(link, method, topic, &Nothing, payload),
+    };
     let error = world.answer(link, id).and_then(Result::err);
     world.disconnect(link);
     error.is_some_and(|error| error.code == ErrorCode::NotAuthorized)

@@ -887,6 +887,7 @@ pub fn fetch(from: Position, wait_max_ms: u32) -> Fetch {
 }
 
 /// Nothing, as a body.
+#[derive(Debug)]
 pub struct Empty;
 
 impl Codec for Empty {

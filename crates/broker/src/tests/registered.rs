@@ -4,6 +4,7 @@
 use super::harness::*;
 use super::nodes::to_create;
 use crate::coordinator::commands::Decided;
+use crate::faults::Fault;
 use crate::ids::LEADER;
 use crate::node::{Input, LinkId, Now};
 use crate::request::{Call, ClientInput, CoordinatorRequest};
@@ -17,10 +18,10 @@ use wire::table::{Register, Registered, TableMessage};
 use wire::*;
 
 /// One of them; the first is the one that leads.
-struct Site {
-    id: NodeId,
-    ground: Ground,
-    world: World,
+pub(super) struct Site {
+    pub id: NodeId,
+    pub ground: Ground,
+    pub world: World,
     /// The owner's.
     client: LinkId,
     /// Where it listens from its next registration on.
@@ -29,9 +30,10 @@ struct Site {
     is_up: bool,
 }
 
-struct Cluster {
-    sites: Vec<Site>,
+pub(super) struct Cluster {
+    pub sites: Vec<Site>,
     links: u64,
+    fault: Option<Fault>,
 }
 
 /// The leader's end of the link of a node that is being opened.
@@ -63,10 +65,15 @@ fn directory(site: usize) -> DirectoryId {
 
 impl Cluster {
     /// A leader, and as many nodes that have registered one behind the other.
-    fn new(count: usize) -> Self {
+    pub(super) fn new(count: usize) -> Self {
+        Self::with_fault(count, None)
+    }
+
+    pub(super) fn with_fault(count: usize, fault: Option<Fault>) -> Self {
         let mut cluster = Self {
             sites: Vec::new(),
             links: 0,
+            fault,
         };
         let mut ground = cluster.next_ground();
         ground.role = TableRole::Leads;
@@ -82,6 +89,7 @@ impl Cluster {
     fn next_ground(&self) -> Ground {
         let site = self.sites.len();
         let mut ground = Ground::new();
+        ground.fault = self.fault;
         // No two runs choose the same ids.
         ground.run = 1000 * site as u128;
         ground.directory_id = directory(site);
@@ -144,7 +152,7 @@ impl Cluster {
     }
 
     /// A node registers, takes over what the leader has decided, and serves.
-    fn start(&mut self, site: usize) -> Result<Registered, crate::NodeError> {
+    pub(super) fn start(&mut self, site: usize) -> Result<Registered, crate::NodeError> {
         let registered = self.register(site).unwrap();
         self.start_as(site, registered.node)?;
         Ok(registered)
@@ -171,7 +179,7 @@ impl Cluster {
     }
 
     /// A node, or the leader, loses its power. The links of a node are gone.
-    fn lose(&mut self, site: usize) {
+    pub(super) fn lose(&mut self, site: usize) {
         let (leader, others) = self.sites.split_first_mut().unwrap();
         let is_cut = |it: &&mut Site| it.is_up && (site == 0 || it.id.0 as usize == site);
         for other in others.iter_mut().filter(is_cut) {
@@ -198,12 +206,12 @@ impl Cluster {
     }
 
     /// Carries what the nodes have to say, until they have nothing.
-    fn carry(&mut self) {
+    pub(super) fn carry(&mut self) {
         assert!(self.carry_but(None).is_empty());
     }
 
     /// The same, but for what is for this site, which comes later: returned.
-    fn carry_but(&mut self, late: Option<usize>) -> Vec<Input> {
+    pub(super) fn carry_but(&mut self, late: Option<usize>) -> Vec<Input> {
         let late = late.map(|site| self.sites[site].id);
         let mut left = Vec::new();
         loop {
@@ -232,11 +240,15 @@ impl Cluster {
         }
     }
 
-    fn create(&mut self, site: usize, name: &str) -> Result<TopicDescription, ErrorReply> {
+    pub(super) fn create(
+        &mut self,
+        site: usize,
+        name: &str,
+    ) -> Result<TopicDescription, ErrorReply> {
         self.call(site, Method::CreateTopic, TopicId(0), &to_create(name))
     }
 
-    fn call<T: Codec>(
+    pub(super) fn call<T: Codec>(
         &mut self,
         site: usize,
         method: Method,
@@ -252,7 +264,7 @@ impl Cluster {
         self.sites[site].world.answered(link, asked)
     }
 
-    fn client(&mut self, site: usize) -> LinkId {
+    pub(super) fn client(&mut self, site: usize) -> LinkId {
         let peer = net::Peer {
             address: "tcp://10.0.0.7:5".into(),
             ..net::Peer::default()
@@ -260,7 +272,11 @@ impl Cluster {
         self.sites[site].world.connect_as(peer, hello())
     }
 
-    fn describe(&mut self, site: usize, name: &str) -> Result<TopicDescription, ErrorReply> {
+    pub(super) fn describe(
+        &mut self,
+        site: usize,
+        name: &str,
+    ) -> Result<TopicDescription, ErrorReply> {
         let name = TopicName { name: name.into() };
         self.call(site, Method::DescribeTopic, TopicId(0), &name)
     }
@@ -272,7 +288,7 @@ impl Cluster {
     }
 
     /// A name that is to be on this node.
-    fn name_on(&self, site: usize) -> String {
+    pub(super) fn name_on(&self, site: usize) -> String {
         let mut names = (0..200).map(|number| format!("on {site} {number}"));
         let home = self.sites[site].id;
         names.find(|name| self.home_of(0, name) == home).unwrap()
@@ -297,7 +313,7 @@ impl Cluster {
     }
 
     #[track_caller]
-    fn assert_at<T: std::fmt::Debug>(&self, result: Result<T, ErrorReply>, site: usize) {
+    pub(super) fn assert_at<T: std::fmt::Debug>(&self, result: Result<T, ErrorReply>, site: usize) {
         let error = result.map(|_| ()).unwrap_err();
         assert_eq!(
             (error.code, error.retryable),
@@ -560,8 +576,9 @@ fn ids_outlive_the_leader_and_those_who_had_them() {
     cluster.restart_leader();
     assert_eq!(cluster.add(), 3);
     assert_eq!(cluster.sites[3].id, NodeId(3));
-    cluster.set_state(0, 3, NodeState::Removed);
     cluster.lose(3);
+    let removed = (3, NodeState::Removed);
+    cluster.ask_for(1, removed, false).unwrap();
     cluster.restart_leader();
     // It does not come back, under no id.
     let error = cluster.register(3).unwrap_err();
@@ -598,4 +615,125 @@ fn a_directory_starts_as_the_node_that_it_is_and_as_no_other() {
     }
     let site = cluster.add();
     assert_eq!(cluster.sites[site].id, NodeId(3));
+}
+
+impl Cluster {
+    /// An operator asks a node to give a node another state.
+    fn ask_for(
+        &mut self,
+        at: usize,
+        (node, state): (usize, NodeState),
+        accept_loss: bool,
+    ) -> Result<(), ErrorReply> {
+        let set = SetNode {
+            node: NodeId(node as u32),
+            state,
+            accept_loss,
+        };
+        let done = self.call::<Empty>(at, Method::SetNode, TopicId(0), &set);
+        done.map(|_| ())
+    }
+
+    /// The nodes that one says there are: of each its id, its state, and how many topics are on it.
+    fn listed(&mut self, at: usize) -> Vec<(u32, NodeState, u64)> {
+        let asked = ListNodes {
+            topics_of: NodeId(0),
+        };
+        let list = self.call::<NodeList>(at, Method::ListNodes, TopicId(0), &asked);
+        let nodes = list.unwrap().nodes.into_iter();
+        nodes.map(|it| (it.node.0, it.state, it.topics)).collect()
+    }
+}
+
+#[track_caller]
+pub(super) fn assert_unsupported<T>(result: Result<T, ErrorReply>, why: &str) {
+    let error = result.map(|_| ()).unwrap_err();
+    assert_eq!(
+        (error.code, error.retryable),
+        (ErrorCode::Unsupported, false)
+    );
+    assert!(error.message.contains(why), "{error}");
+}
+
+#[test]
+fn an_operator_drains_a_node_and_has_it_serve_again_by_any_node() {
+    use NodeState::{Away, Draining, Serving};
+    let mut cluster = Cluster::new(2);
+    let name = cluster.name_on(2);
+    cluster.create(2, &name).unwrap();
+    assert_eq!(cluster.listed(1), [(1, Serving, 0), (2, Serving, 1)]);
+    for _ in 0..2 {
+        cluster.ask_for(1, (2, Draining), false).unwrap();
+    }
+    assert_eq!(cluster.listed(2), [(1, Serving, 0), (2, Draining, 1)]);
+    assert!(names().all(|name| cluster.home_of(2, &name) == NodeId(1)));
+    cluster.describe(2, &name).unwrap();
+    cluster.ask_for(2, (2, Serving), false).unwrap();
+    assert_eq!(cluster.listed(1), [(1, Serving, 0), (2, Serving, 1)]);
+    // What cannot be asked for.
+    assert_unsupported(cluster.ask_for(1, (2, Away), false), "says by itself");
+    assert_unsupported(cluster.ask_for(1, (7, Draining), false), "no node 7");
+    assert_eq!(cluster.listed(1), [(1, Serving, 0), (2, Serving, 1)]);
+}
+
+#[test]
+fn a_node_is_removed_when_it_runs_no_more_and_takes_topics_along_if_that_is_accepted() {
+    use NodeState::{Draining, Removed, Serving};
+    let mut cluster = Cluster::new(3);
+    let [name, empty] = [2, 3].map(|site| cluster.name_on(site));
+    let topic = cluster.create(2, &name).unwrap().topic;
+    for (node, accept) in [(3, false), (2, true)] {
+        let refused = cluster.ask_for(1, (node, Removed), accept);
+        assert_unsupported(refused, "end its server");
+    }
+    cluster.lose(2);
+    cluster.lose(3);
+    cluster.ask_for(1, (3, Removed), false).unwrap();
+    // Once more is no error, and back is not possible.
+    cluster.ask_for(1, (3, Removed), false).unwrap();
+    let refused = cluster.ask_for(1, (3, Serving), false).unwrap_err();
+    assert!(refused.message.contains("does not come back"), "{refused}");
+    let refused = cluster.ask_for(1, (2, Removed), false);
+    assert_unsupported(refused, &format!("node 2 has 1 topic ({name:?})"));
+    cluster.ask_for(1, (2, Draining), false).unwrap();
+    assert_eq!(cluster.listed(1), [(1, Serving, 0), (2, Draining, 1)]);
+    cluster.ask_for(1, (2, Removed), true).unwrap();
+    assert_eq!(cluster.listed(1), [(1, Serving, 0)]);
+    let table = cluster.sites[1].world.node.coordinator.commands.table();
+    assert!(table.topic(topic).is_none());
+    // Its names are free.
+    for name in [&name, &empty] {
+        cluster.create(1, name).unwrap();
+    }
+}
+
+#[test]
+fn no_topic_is_made_on_a_node_that_is_being_removed() {
+    let mut cluster = Cluster::new(2);
+    let name = cluster.name_on(2);
+    let maker = cluster.client(2);
+    let create = to_create(&name);
+    let world = &mut cluster.sites[2].world;
+    world.request(maker, Method::CreateTopic, TopicId(0), &create, &[]);
+    // What it proposes is under way at the leader when its link is gone.
+    let leader = &mut cluster.sites[0].world;
+    leader.hold_disk = true;
+    cluster.carry();
+    cluster.lose(2);
+    let operator = cluster.client(1);
+    let set = SetNode {
+        node: NodeId(2),
+        state: NodeState::Removed,
+        accept_loss: false,
+    };
+    let world = &mut cluster.sites[1].world;
+    let asked = world.request(operator, Method::SetNode, TopicId(0), &set, &[]);
+    cluster.carry();
+    let leader = &mut cluster.sites[0].world;
+    leader.hold_disk = false;
+    leader.release_disk();
+    cluster.carry();
+    // The table has what was under way when it was asked.
+    let refused: Result<Empty, _> = cluster.sites[1].world.answered(operator, asked);
+    assert_unsupported(refused, "which would be lost");
 }

@@ -309,7 +309,7 @@ fn a_topic_whose_deletion_finds_no_space_can_be_asked_for_again() {
     let name = TopicName { name: "t".into() };
     let delete =
         |world: &mut World| world.call::<Empty>(link, Method::DeleteTopic, TopicId(0), &name);
-    let error = delete(&mut world).err().expect("there is no space");
+    let error = delete(&mut world).expect_err("there is no space");
     assert_eq!(
         (error.code, error.retryable),
         (ErrorCode::StorageFull, true)

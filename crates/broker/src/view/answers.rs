@@ -5,12 +5,14 @@ use crate::answer::Answer;
 use crate::coordinator::served_topic::Slot;
 use crate::coordinator::table::TopicEntry;
 use crate::identity::Identity;
-use crate::ids::Now;
+use crate::ids::{LEADER, Now};
 use crate::refusal::{Refused, no_topic, refuse, unknown_topic};
 use crate::request::DescribeRequest;
 use std::collections::BTreeMap;
-use wire::message::{ConsumerList, GapList, TopicDescription, TopicList};
-use wire::{ErrorCode, TopicId};
+use wire::message::{
+    ConsumerList, GapList, NodeDescription, NodeList, TopicDescription, TopicList,
+};
+use wire::{ErrorCode, NodeId, TopicId};
 
 impl View<'_> {
     /// Answers this client.
@@ -28,6 +30,7 @@ impl View<'_> {
             DescribeRequest::CheckAccess(check) => {
                 Answer::AccessChecked(identity.check_access(check, now)?)
             }
+            DescribeRequest::ListNodes(list) => Answer::Nodes(self.node_list(list.topics_of)),
             DescribeRequest::DescribeTopic(topic) => {
                 Answer::Topic(self.topic_description(namespace, &topic.name)?)
             }
@@ -86,6 +89,34 @@ impl View<'_> {
             topics,
             others: others.into_values().collect(),
         })
+    }
+
+    /// The nodes of the table, how many topics are on each, and the topics of one.
+    fn node_list(&self, of: NodeId) -> NodeList {
+        let table = self.commands.table();
+        let (mut topics, mut listed) = (BTreeMap::new(), Vec::new());
+        for (_, entry) in table.topics() {
+            *topics.entry(entry.home()).or_insert(0) += 1;
+            if entry.home() == of && of != LEADER {
+                let record = &entry.record;
+                listed.push((record.namespace.clone(), record.name.clone()));
+            }
+        }
+        listed.sort();
+        let nodes = table.nodes().present().map(|record| NodeDescription {
+            node: record.node,
+            directory: record.directory,
+            epoch: record.epoch,
+            shard: record.shard,
+            state: record.state,
+            endpoints: record.endpoints.clone(),
+            labels: record.labels.clone(),
+            topics: topics.get(&record.node).copied().unwrap_or(0),
+        });
+        NodeList {
+            nodes: nodes.collect(),
+            topics: listed,
+        }
     }
 
     /// The topic of a name.

@@ -86,6 +86,12 @@ fn is_repeatable(method: Method) -> bool {
         | Method::ReleaseStep
         | Method::AwaitReaders
         | Method::CheckAccess
+        | Method::ListNodes
+        | Method::SetNode
+        | Method::MoveTopic
+        | Method::ReceiveTopic
+        | Method::YieldTopic
+        | Method::AdoptLedger
         | Method::LeaveReaders
         | Method::HoldParts
         | Method::ListGaps => true,
@@ -96,6 +102,7 @@ fn is_repeatable(method: Method) -> bool {
         | Method::DeleteTopic
         | Method::AddPartitions
         | Method::Shutdown
+        | Method::HandOverTopic
         | Method::OfferPairing => false,
     }
 }

@@ -1,6 +1,7 @@
 //! `thalweg topic`.
 
 use crate::cli::{AddPartitionsArgs, Storage, TopicAlterArgs, TopicCommand, TopicCreateArgs};
+use crate::commands::nodes;
 use crate::failure::{About, Failure};
 use crate::output::{Output, table};
 use serde_json::{Value, json};
@@ -67,6 +68,7 @@ pub fn run(command: TopicCommand) -> Result<(), Failure> {
         }
         TopicCommand::AddPartitions(args) => add_partitions(&args),
         TopicCommand::Alter(args) => alter(&args),
+        TopicCommand::Place(args) => nodes::place(&args),
     }
 }
 
@@ -197,11 +199,17 @@ fn definition(args: &TopicCreateArgs) -> Result<Definition, Failure> {
 /// Whether a topic came with another one, of dead letters or of replies. One whose topic is gone, and
 /// one that only has such a name, is like any other.
 fn is_companion(name: &str, topics: &[TopicDescription]) -> bool {
-    let mut whose = [".dead", ".replies"]
-        .iter()
-        .filter_map(|ending| name.strip_suffix(ending));
-    whose.any(|whose| topics.iter().any(|topic| topic.name == whose))
+    companion_of(name).is_some_and(|whose| topics.iter().any(|topic| topic.name == whose))
 }
+
+/// The topic with which one of this name comes, if it is there: that of dead letters, or of replies.
+pub fn companion_of(name: &str) -> Option<&str> {
+    let mut endings = COMPANIONS.iter();
+    endings.find_map(|ending| name.strip_suffix(ending))
+}
+
+/// How topics are called that come with another one.
+pub const COMPANIONS: [&str; 2] = [".dead", ".replies"];
 
 /// A part of a definition: its type, or JSON.
 fn part(option: &str, value: &str) -> Result<Value, Failure> {

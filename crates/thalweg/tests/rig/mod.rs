@@ -14,14 +14,15 @@ use std::time::Duration;
 pub const WATCHDOG: Duration = Duration::from_secs(120);
 
 /// A directory in which servers and commands run.
+#[derive(Clone)]
 pub struct Rig {
-    directory: tempfile::TempDir,
+    directory: Arc<tempfile::TempDir>,
 }
 
 impl Default for Rig {
     fn default() -> Self {
         Self {
-            directory: tempfile::tempdir().expect("a temporary directory can be made"),
+            directory: Arc::new(tempfile::tempdir().expect("a temporary directory can be made")),
         }
     }
 }

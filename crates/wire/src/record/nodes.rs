@@ -45,6 +45,17 @@ record! {
     }
 }
 
+record! {
+    /// A topic is on its way to another node, which is to have it when the table says that it is placed there. That it is placed
+    /// anywhere ends this, and so does a registration of either node.
+    #[derive(Copy)]
+    pub struct MovingRecord {
+        pub topic: TopicId,
+        /// Where to.
+        pub to: NodeId,
+    }
+}
+
 /// Whether a node has topics, and gets more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
-use wire::record::{NodeState, ProposedRecord, Record};
+use wire::record::{NodeRecord, NodeState, ProposedRecord, Record};
 use wire::table::{
     Entries, Entry, Follow, Leads, Propose, Refused, Register, Registered, TableMessage, Unled,
 };
@@ -248,8 +248,24 @@ impl TableLeader {
             return Ok(());
         }
         table.admits(records)?;
+        self.refuse_to_remove_followers(records)?;
         let mut claims = self.under_way.iter().map(|it| &it.claims);
-        claims.try_for_each(|claims| claims.refuse(records))
+        claims.try_for_each(|claims| claims.refuse(records, table))
+    }
+
+    /// A node that follows serves, and would go on serving what the table has no more.
+    fn refuse_to_remove_followers(&self, records: &[Record]) -> Result<(), ErrorReply> {
+        for record in records {
+            if let Record::Node(NodeRecord { node, state, .. }) = record
+                && *state == NodeState::Removed
+                && let Some(follower) = self.followers.get(node)
+                && !matches!(follower.feed, Feed::None)
+            {
+                let message = format!("node {node} runs: end its server before it is removed");
+                return Err(ErrorReply::fatal(ErrorCode::Unsupported, message));
+            }
+        }
+        Ok(())
     }
 
     fn propose(&mut self, log: &mut dyn TableLog, node: NodeId, propose: Propose) {

@@ -141,6 +141,11 @@ impl Shared {
         self.notify_queue(QueueNotice::Deleted, ctx);
     }
 
+    /// Its topic is served here no more.
+    pub fn queue_left(&self, error: &ErrorReply, ctx: &mut Ctx) {
+        self.notify_queue(QueueNotice::Left(error.clone()), ctx);
+    }
+
     /// Refuses a client that is no member, or none any more.
     pub fn check_member(&self, member: MemberId) -> Result<(), Refused> {
         match self.members.contains_key(&member) {
@@ -295,6 +300,7 @@ impl Shared {
         self.replace_instance(&join, grant, &mut records, lent.ctx);
         self.admit(caller, &join, &mut records, lent);
         let under_way = JoinUnderWay {
+            topic: self.record.topic,
             caller,
             id: self.id,
             member: join.member,

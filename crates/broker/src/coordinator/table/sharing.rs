@@ -106,6 +106,12 @@ impl QueueEntry {
 }
 
 impl SharedEntry {
+    /// Where a group begins, as the table says. `None` of a queue, which has no cursors.
+    pub fn begins(&self) -> Option<BTreeMap<PartitionIndex, Position>> {
+        let starts = self.record.starts.iter().copied().collect();
+        (self.record.kind != ConsumerKind::Queue).then_some(starts)
+    }
+
     /// A group or queue that has just begun.
     pub(super) fn new(record: ConsumerRecord) -> Self {
         let starts = record.starts.iter();
