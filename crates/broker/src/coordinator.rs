@@ -299,9 +299,7 @@ impl Coordinator {
                     around.ctx.answer(caller, Answer::Done);
                 }
             }
-            Decided::CursorsMoved(caller)
-            | Decided::SharedAnswer(caller)
-            | Decided::Answered(caller) => {
+            Decided::Answered(caller) => {
                 if is_done(caller, result, around) {
                     around.ctx.answer(caller, Answer::Done);
                 }

@@ -113,8 +113,8 @@ pub(crate) enum Effect {
 pub(crate) enum PartitionAct {
     /// Keeps other events than before.
     Keep(Keep),
-    /// Goes, and its files. With an error its topic was deleted, and whoever reads it
-    /// or waits for it is notified.
+    /// Goes, and its files. With an error its topic was deleted, and those that read it
+    /// or wait for it are notified.
     Remove(Option<ErrorReply>),
     /// A producer's new life has begun: what waits of an older one is refused.
     Fence(ProducerId, ProducerEpoch),
@@ -122,7 +122,7 @@ pub(crate) enum PartitionAct {
     OpenForLink(Opening),
     /// Remembers what is said of producers.
     Adopt(Vec<ProducerState>),
-    /// Is served no more: whoever reads it or waits for it hears of that, and nobody writes it.
+    /// Is served no more: those that read it or wait for it hear of that, and nobody writes it.
     Yield(ErrorReply),
     /// Is served here from now on, or again.
     Lead {
@@ -160,10 +160,9 @@ pub(crate) enum QueueNotice {
         options: QueueOptions,
         awaited: BTreeSet<MemberId>,
     },
-    /// It was deleted, or its topic, or its record was refused.
-    Deleted,
-    /// Its topic is served here no more, for this reason.
-    Left(ErrorReply),
+    /// It is here no more: it was deleted, or its topic, its record was refused, or its topic has
+    /// gone to another node. What those hear who wait for it.
+    Ended(ErrorReply),
     /// A member has joined, durably, and names the leases that it holds. Its caller waits for
     /// the answer; it is present when that is sent.
     Joined {

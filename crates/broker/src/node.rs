@@ -760,13 +760,7 @@ impl Node {
                     self.queues.insert(id, queue);
                 }
             }
-            QueueNotice::Deleted => {
-                if let Some(queue) = self.queues.remove(&id) {
-                    queue.delete(&mut self.ctx);
-                    self.route();
-                }
-            }
-            QueueNotice::Left(error) => {
+            QueueNotice::Ended(error) => {
                 if let Some(queue) = self.queues.remove(&id) {
                     queue.end(&error, &mut self.ctx);
                     self.route();

@@ -37,7 +37,7 @@ fn home_of(rig: &Rig, name: &str) -> u64 {
     nodes.find(has).unwrap().0.into()
 }
 
-/// Pushes numbers until it is told to stop; returns how many were acknowledged, which are all.
+/// Pushes numbers until it is to stop; returns how many were acknowledged, which are all.
 fn push(topic: &TopicHandle, stop: &AtomicBool) -> u64 {
     let producer = topic.producer(ProducerOptions::default()).unwrap();
     let mut pending = VecDeque::new();

@@ -26,14 +26,10 @@ pub(crate) enum Decided {
     TopicAltered(Altering),
     /// A topic is gone.
     TopicDeleted(RequestId, TopicId),
-    /// Cursors have moved.
-    CursorsMoved(RequestId),
     /// A named producer has a new life.
     ProducerOpened(RequestId, ProducerRecord),
     /// A client is a member.
     MemberJoined(JoinUnderWay),
-    /// A group or queue has changed, and a caller waits for it.
-    SharedAnswer(RequestId),
     /// A group or queue has changed.
     SharedChanged,
     /// The table here has all that was decided before.

@@ -189,7 +189,7 @@ fn submit(caller: RequestId, durability: Durability, records: Vec<Record>, lent:
     }
     // Even if nothing moves, the answer comes after what is under way:
     // it says that the position is durable.
-    let decided = Decided::CursorsMoved(caller);
+    let decided = Decided::Answered(caller);
     lent.commands.record(durability, records, decided, lent.ctx);
 }
 

@@ -118,7 +118,8 @@ impl Members {
 
     fn remove(&mut self, id: SharedId, ctx: &mut Ctx) -> Option<Shared> {
         let shared = self.take_out(id)?;
-        shared.queue_deleted(ctx);
+        let why = format!("queue {:?} was deleted", shared.record.consumer);
+        shared.queue_ended(refuse(ErrorCode::UnknownConsumer, why), ctx);
         Some(shared)
     }
 
@@ -380,7 +381,7 @@ impl Members {
     pub fn leave_topic(&mut self, topic: TopicId, error: &Refused, ctx: &mut Ctx) {
         let ids: Vec<SharedId> = self.of(topic).collect();
         for shared in ids.into_iter().filter_map(|id| self.take_out(id)) {
-            shared.queue_left(error, ctx);
+            shared.queue_ended(error.clone(), ctx);
             for member in shared.members.into_values() {
                 member.presence.end(error, ctx);
             }

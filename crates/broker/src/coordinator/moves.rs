@@ -22,15 +22,15 @@ use super::keep::keep_topic;
 use super::lent::Lent;
 use super::members::Members;
 use super::overlay::Key;
-use super::served_topic::{Slot, Topic, durability_of, partition_directory};
+use super::served_topic::{Slot, Topic, durability_of};
 use super::table::{Table, TopicEntry};
-use super::topics::{open_partition, refuse_busy};
+use super::topics::{open_partition, placed_at, refuse_busy};
 use crate::answer::Answer;
 use crate::ctx::Ctx;
 use crate::effects::{Effect, NewPartition, PartitionAct};
 use crate::elsewhere::{About, at_node};
 use crate::faults::Fault;
-use crate::ids::{LEADER, LinkId, Opening, PartitionKey, Purpose, RequestId, StorageId};
+use crate::ids::{LinkId, Opening, PartitionKey, Purpose, RequestId, StorageId};
 use crate::io::Job;
 use crate::refusal::{Refused, refuse, unknown_topic};
 use crate::request::{MoveRequest, PartitionRequest, Request};
@@ -41,7 +41,7 @@ use topic::{Definition, TopicKind};
 use wire::message::{
     AdoptLedger, MirrorOpened, MirrorPosition, MoveTopic, ReceiveTopic, TopicYielded, YieldTopic,
 };
-use wire::record::{MovingRecord, PartitionRecord, PlacedRecord, Record};
+use wire::record::{MovingRecord, PartitionRecord, Record};
 use wire::{Codec, Durability, ErrorCode, ErrorReply, NodeId, PartitionIndex, TopicId};
 
 /// After so long something that will be is to be asked for again, milliseconds.
@@ -149,7 +149,7 @@ impl Moves {
         let Some(yielded) = self.yielded.get(id) else {
             return Ok(());
         };
-        let is_read = matches!(
+        let is_movers = matches!(
             request,
             Request::Move(..)
                 | Request::Partition(
@@ -157,7 +157,7 @@ impl Moves {
                     PartitionRequest::Fetch(_) | PartitionRequest::ReadData(_)
                 )
         );
-        match is_read && caller.link == yielded.mover {
+        match is_movers && caller.link == yielded.mover {
             true => Ok(()),
             false => {
                 let name = table.topic(*id).map(|entry| entry.record.name.as_str());
@@ -181,7 +181,7 @@ impl Moves {
             );
         }
         match request {
-            MoveRequest::Begin(begin) => self.begin(caller, id, begin, (members, lent)),
+            MoveRequest::Begin(begin) => self.begin(caller, id, begin, lent),
             MoveRequest::Receive(receive) => self.receive(caller, id, receive, lent),
             MoveRequest::Yield(to) => self.yield_topic(caller, id, to, (members, lent)),
             MoveRequest::Adopt(adopt) => self.adopt(caller, id, adopt, lent),
@@ -192,19 +192,14 @@ impl Moves {
     // ---- the node that has the topic
 
     fn begin(
-        &mut self,
+        &self,
         caller: RequestId,
         id: TopicId,
         MoveTopic { to }: MoveTopic,
-        (members, lent): (&mut Members, &mut Lent<'_>),
+        lent: &mut Lent<'_>,
     ) -> Result<(), Refused> {
         let own = lent.ctx.node();
-        let stays = to == own || to == LEADER;
-        let yielded = self.yielded.get(&id);
-        if stays && yielded.is_some_and(|it| it.mover == caller.link && it.stage == Stage::Yielded)
-        {
-            self.serve_again(id, members, lent);
-        }
+        let stays = to == own;
         let namespace = lent.sessions.namespace(caller.link);
         let topic = lent.topics.of(namespace, id)?;
         refuse_busy(id, lent.commands)?;
@@ -217,12 +212,8 @@ impl Moves {
             lent.ctx.answer(caller, Answer::Done);
             return Ok(());
         }
-        let record = if stays {
-            Record::Placed(PlacedRecord {
-                topic: id,
-                partition: PartitionIndex(0),
-                node: own,
-            })
+        let records = if stays {
+            placed_at(own, id, true, std::iter::empty())
         } else if topic.definition.kind() == TopicKind::Steps {
             let name = &topic.name;
             return unsupported(format!(
@@ -238,11 +229,11 @@ impl Moves {
                 "that a life of {name:?} has ended is being recorded"
             ));
         } else {
-            Record::Moving(MovingRecord { topic: id, to })
+            vec![Record::Moving(MovingRecord { topic: id, to })]
         };
         lent.commands.ahead.claim(Key::Topic(id));
         let decided = Decided::MoveBegun(caller, id);
-        lent.commands.submit(vec![record], decided, lent.ctx);
+        lent.commands.submit(records, decided, lent.ctx);
         Ok(())
     }
 
@@ -356,25 +347,13 @@ impl Moves {
         let Some(entry) = lent.commands.table().topic(id) else {
             return Err(unknown_topic(id));
         };
-        let mut records = Vec::new();
-        for record in entry.partitions.values() {
-            records.push(Record::Placed(PlacedRecord {
-                topic: id,
-                partition: record.partition,
-                node,
-            }));
-            records.push(Record::Partition(PartitionRecord {
+        let mut records = placed_at(node, id, true, entry.partitions.values());
+        records.extend(entry.partitions.values().map(|record| {
+            Record::Partition(PartitionRecord {
                 leader_epoch: record.leader_epoch.saturating_add(1),
                 ..record.clone()
-            }));
-        }
-        if entry.partitions.is_empty() {
-            records.push(Record::Placed(PlacedRecord {
-                topic: id,
-                partition: PartitionIndex(0),
-                node,
-            }));
-        }
+            })
+        }));
         yielded.stage = Stage::HandingOver(caller);
         let decided = Decided::HandedOver(id);
         lent.commands.submit(records, decided, lent.ctx);
@@ -769,7 +748,6 @@ fn make(
         };
         let durability = durability_of(&definition, kind.as_ref())?;
         let mut open = open_partition(partition, &definition, durability, table, ctx);
-        open.directory = partition_directory(&ctx.options.directory, partition);
         // What its node keeps comes here, whatever that is.
         open.retention = log::Retention::default();
         open.create = true;

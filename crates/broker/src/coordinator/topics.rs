@@ -20,7 +20,7 @@ use std::sync::Arc;
 use topic::Definition;
 use wire::message::{AddPartitions, CreateTopic, PartitionStorage};
 use wire::record::{PartitionRecord, PlacedRecord, Record, TopicRecord};
-use wire::{Durability, ErrorCode, ErrorReply, Incarnation, PartitionIndex, TopicId};
+use wire::{Durability, ErrorCode, ErrorReply, Incarnation, NodeId, PartitionIndex, TopicId};
 
 /// Topics that are being made or get more partitions, whose storages are being opened or whose
 /// records are under way.
@@ -284,7 +284,8 @@ impl TopicChanges {
         };
         let topic = making.record.clone().map(Record::Topic);
         let partitions = making.partitions.iter().map(|(_, record)| record);
-        let placed = placed_here(making.topic, topic.is_some(), partitions.clone(), lent.ctx);
+        let node = lent.ctx.node();
+        let placed = placed_at(node, making.topic, topic.is_some(), partitions.clone());
         let partitions = partitions.map(|record| Record::Partition(record.clone()));
         let records = topic.into_iter().chain(placed).chain(partitions).collect();
         lent.commands.submit(records, Decided::Made(id), lent.ctx);
@@ -348,20 +349,19 @@ impl TopicChanges {
     }
 }
 
-/// What the table is to say of where partitions are that this node makes: nothing if it leads, for
-/// there they are unless it says otherwise.
-fn placed_here<'a>(
+/// What the table is to say of where partitions are: nothing of the node that leads, for there
+/// they are unless it says otherwise. Of a whole topic, that of the first partition says where
+/// the topic is, also if there is none yet.
+pub(super) fn placed_at<'a>(
+    node: NodeId,
     topic: TopicId,
-    is_new: bool,
+    is_whole: bool,
     partitions: impl Iterator<Item = &'a PartitionRecord>,
-    ctx: &Ctx,
 ) -> Vec<Record> {
-    let node = ctx.node();
     if node == LEADER {
         return Vec::new();
     }
-    // That of the first partition says where the topic is, also if there is none yet.
-    let first = is_new.then_some(PartitionIndex(0));
+    let first = is_whole.then_some(PartitionIndex(0));
     let indices = partitions.map(|record| record.partition);
     let indices: BTreeSet<PartitionIndex> = first.into_iter().chain(indices).collect();
     let placed = |partition| {

@@ -12,7 +12,7 @@ use crate::coordinator::table::Table;
 use crate::ctx::Ctx;
 use crate::effects::QueueNotice;
 use crate::ids::{RequestId, SharedId};
-use crate::refusal::{Refused, refuse};
+use crate::refusal::Refused;
 use crate::request::QueueRequest;
 use crate::timers::Timer;
 use log::{Found, StorageError};
@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use topic::QueueOptions;
 use wire::message::{ExtendLeases, Lease, Settle};
-use wire::{ErrorCode, ErrorReply, MemberId, Offset, PartitionIndex};
+use wire::{ErrorReply, MemberId, Offset, PartitionIndex};
 
 /// One queue of this run of the server. Its parts are lent its core for an act.
 pub(crate) struct Queue {
@@ -88,16 +88,7 @@ impl Queue {
         self.arm(lent);
     }
 
-    /// The queue was deleted, or its topic, or its record was refused.
-    pub fn delete(self, ctx: &mut Ctx) {
-        let error = refuse(
-            ErrorCode::UnknownConsumer,
-            format!("queue {:?} was deleted", self.core.consumer),
-        );
-        self.end(&error, ctx);
-    }
-
-    /// It is here no more: who waits hears why.
+    /// It is here no more: those who wait hear why.
     pub fn end(self, error: &ErrorReply, ctx: &mut Ctx) {
         ctx.dirty.queues.remove(&self.core.id);
         for answers in self.settling.answers.into_values() {
@@ -284,8 +275,7 @@ impl Queue {
                 error,
             } => self.member_gone(*member, *counted, error, ctx),
             QueueNotice::Made { .. }
-            | QueueNotice::Deleted
-            | QueueNotice::Left(_)
+            | QueueNotice::Ended(_)
             | QueueNotice::Joined { .. }
             | QueueNotice::Recorded(_) => {}
         }

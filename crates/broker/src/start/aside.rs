@@ -1,9 +1,8 @@
 //! `lost+found`: what no record names is set aside there, and stays until the operator removes it.
 
 use super::remembered::Remembered;
-use super::survey::{Survey, Unnamed};
+use super::survey::{Survey, parse};
 use crate::blocking::{list, make_directory};
-use crate::coordinator::served_topic::partition_directory;
 use crate::coordinator::table::Table;
 use crate::coordinator::topic_file;
 use crate::ctx::Ctx;
@@ -11,8 +10,8 @@ use crate::faults::Fault;
 use crate::options::{NodeError, StartReport, TableRole};
 use crate::small_file;
 use log::{Disk, Operation};
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use wire::TopicId;
 
 const DIRECTORY: &str = "lost+found";
 
@@ -42,7 +41,11 @@ pub(super) fn clear_up(
         }
         let path = unnamed.path.display();
         let line = if unnamed.is_deleted || ctx.planted(Fault::DeleteUnnamed) {
-            match remove_deleted(unnamed, ctx) {
+            match remove_partition(
+                unnamed.of.as_ref().map(|(_, _, kind)| kind.as_str()),
+                &unnamed.path,
+                ctx,
+            ) {
                 None => format!("removed {path}: its topic was deleted"),
                 Some(why) => format!("{path}, of a deleted topic, stays: {why}"),
             }
@@ -91,41 +94,37 @@ pub(super) fn clear_up_moved(
     report: &mut StartReport,
 ) -> Result<(), NodeError> {
     let data = &ctx.options.directory;
-    let there: BTreeSet<String> = list(disk, &data.join("partitions"))?.into_iter().collect();
-    let others = table
-        .topics()
-        .filter(|(_, entry)| entry.home() != ctx.node());
-    for (topic, entry) in others {
-        for record in entry.partitions.values() {
-            let path = partition_directory(data, record);
-            let name = path.file_name().map(|name| name.to_string_lossy());
-            if !name.is_some_and(|name| there.contains(name.as_ref())) {
-                continue;
-            }
-            let (topic, home) = (&entry.record.name, entry.home());
-            let kind = ctx.kind(&record.storage);
-            let removed = kind.map(|kind| kind.remove(&path));
-            let path = path.display();
-            report.lines.push(match removed {
-                Some(Ok(())) => format!("removed {path}: topic {topic:?} is on node {home}"),
-                Some(Err(error)) => format!("{path}, of a topic on node {home}, stays: {error}"),
-                None => format!(
-                    "{path}, of a topic on node {home}, stays: its kind of storage is not known"
-                ),
-            });
-        }
-        if survey.topic_files.contains_key(topic) {
+    let elsewhere = |topic: &TopicId| {
+        let entry = table.topic(*topic)?;
+        (entry.home() != ctx.node()).then(|| (entry.record.name.as_str(), entry.home()))
+    };
+    let directory = data.join("partitions");
+    for name in list(disk, &directory)? {
+        let of = parse(&name);
+        let Some((topic, home)) = of.as_ref().and_then(|(topic, ..)| elsewhere(topic)) else {
+            continue;
+        };
+        let path = directory.join(&name);
+        let kind = of.as_ref().map(|(_, _, kind)| kind.as_str());
+        let stays = remove_partition(kind, &path, ctx);
+        let path = path.display();
+        report.lines.push(match stays {
+            None => format!("removed {path}: topic {topic:?} is on node {home}"),
+            Some(why) => format!("{path}, of a topic on node {home}, stays: {why}"),
+        });
+    }
+    for topic in survey.topic_files.keys() {
+        if elsewhere(topic).is_some() {
             small_file::remove(disk, &topic_file::path(data, *topic))?;
         }
     }
     Ok(())
 }
 
-/// Removes a partition of a deleted topic; says why it stays.
-fn remove_deleted(unnamed: &Unnamed, ctx: &Ctx) -> Option<String> {
-    let kind = unnamed.of.as_ref().map(|(_, _, kind)| kind.as_str());
+/// Removes the directory of a partition of this kind of storage; says why it stays.
+fn remove_partition(kind: Option<&str>, path: &Path, ctx: &Ctx) -> Option<String> {
     match kind.and_then(|kind| ctx.kind(kind)) {
-        Some(kind) => kind.remove(&unnamed.path).err().map(|why| why.to_string()),
+        Some(kind) => kind.remove(path).err().map(|why| why.to_string()),
         None => Some("its kind of storage is not known".to_owned()),
     }
 }

@@ -277,7 +277,7 @@ impl Survey {
 }
 
 /// The parts of a partition directory's name.
-fn parse(name: &str) -> Option<(TopicId, PartitionIndex, String)> {
+pub(super) fn parse(name: &str) -> Option<(TopicId, PartitionIndex, String)> {
     let mut parts = name.splitn(3, '-');
     let topic = topic_file::id(parts.next()?)?;
     let partition = PartitionIndex(parts.next()?.parse().ok()?);

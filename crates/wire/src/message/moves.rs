@@ -9,7 +9,7 @@ record! {
     /// A topic (named by the request's head) is to go to another node: asked of the one that has it.
     #[derive(Copy)]
     pub struct MoveTopic {
-        /// Where to. The node that has it, or 0: it stays, after all.
+        /// Where to. The node that has it: it stays, after all.
         pub to: NodeId,
     }
 }

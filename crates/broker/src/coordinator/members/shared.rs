@@ -136,14 +136,9 @@ impl Shared {
         }
     }
 
-    /// It is no more. Memberships are for the caller to end.
-    pub fn queue_deleted(&self, ctx: &mut Ctx) {
-        self.notify_queue(QueueNotice::Deleted, ctx);
-    }
-
-    /// Its topic is served here no more.
-    pub fn queue_left(&self, error: &ErrorReply, ctx: &mut Ctx) {
-        self.notify_queue(QueueNotice::Left(error.clone()), ctx);
+    /// It is here no more, for this reason. Memberships are for the caller to end.
+    pub fn queue_ended(&self, error: ErrorReply, ctx: &mut Ctx) {
+        self.notify_queue(QueueNotice::Ended(error), ctx);
     }
 
     /// Refuses a client that is no member, or none any more.
@@ -576,7 +571,7 @@ impl Shared {
         }
         let records = self.remove_member(member, false, &error, lent.ctx);
         // One that is gone already has its answer when that is durable.
-        let decided = Decided::SharedAnswer(caller);
+        let decided = Decided::Answered(caller);
         lent.commands.submit(records, decided, lent.ctx);
         self.share_out(lent);
     }
@@ -843,7 +838,7 @@ impl Shared {
                 self.take_away(*partition, why, &mut records, lent.ctx);
             }
         }
-        let decided = Decided::SharedAnswer(caller);
+        let decided = Decided::Answered(caller);
         lent.commands.submit(records, decided, lent.ctx);
         self.share_out(lent);
         Ok(())

@@ -46,6 +46,24 @@ fn queue(consumer: &str) -> Record {
     })
 }
 
+/// A group that begins at offset 3.
+fn group(consumer: &str, id: u64) -> Record {
+    match of(queue(consumer), id) {
+        Record::Consumer(record) => Record::Consumer(ConsumerRecord {
+            kind: ConsumerKind::Group,
+            starts: vec![(
+                PartitionIndex(0),
+                Position {
+                    incarnation: Incarnation(1),
+                    offset: Offset(3),
+                },
+            )],
+            ..record
+        }),
+        other => other,
+    }
+}
+
 fn settled(incarnation: u64, ranges: &[(u64, u64)]) -> Record {
     let ranges = ranges.iter();
     Record::Settled(SettledRecord {
@@ -257,20 +275,7 @@ fn replayed<'a>(records: impl IntoIterator<Item = &'a Record>) -> Table {
 /// then: what it says of those before counts for nobody.
 #[test]
 fn what_the_ledger_says_counts_for_the_consumer_that_it_is_about() {
-    let group = |id| match of(queue("c"), id) {
-        Record::Consumer(record) => Record::Consumer(ConsumerRecord {
-            kind: ConsumerKind::Group,
-            starts: vec![(
-                PartitionIndex(0),
-                Position {
-                    incarnation: Incarnation(1),
-                    offset: Offset(3),
-                },
-            )],
-            ..record
-        }),
-        other => other,
-    };
+    let group = |id| group("c", id);
     let offset = |table: &Table| {
         let cursors = table.topic(TopicId(1)).unwrap().cursors.get("c").cloned();
         cursors.map(|cursors| cursors[&PartitionIndex(0)].offset.0)
@@ -428,21 +433,7 @@ fn what_is_on_its_way_is_so_until_it_is_somewhere_or_a_node_begins_anew() {
 
 #[test]
 fn a_group_of_which_nothing_was_adopted_is_where_it_has_begun() {
-    let group = match queue("g") {
-        Record::Consumer(record) => Record::Consumer(ConsumerRecord {
-            kind: ConsumerKind::Group,
-            starts: vec![(
-                PartitionIndex(0),
-                Position {
-                    incarnation: Incarnation(1),
-                    offset: Offset(3),
-                },
-            )],
-            ..record
-        }),
-        other => other,
-    };
-    let table = replayed(&[topic(1, "a"), group, Record::Adopted(TopicId(1))]);
+    let table = replayed(&[topic(1, "a"), group("g", 7), Record::Adopted(TopicId(1))]);
     let cursors = &table.topic(TopicId(1)).unwrap().cursors["g"];
     assert_eq!(cursors[&PartitionIndex(0)].offset, Offset(3));
 }
