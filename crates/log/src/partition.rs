@@ -3,7 +3,7 @@
 //! Its parts are files of their own, each with its share of the state:
 //! [`append`] writes batches and rolls segments, [`commit`] makes them
 //! durable, [`data`] takes external data, [`read`] finds and verifies,
-//! [`retain`] removes, [`segment_size`] says when a segment is enough,
+//! [`retain`] removes, [`idle`] closes what is not used, [`segment_size`] says when a segment is enough,
 //! [`tail`] and [`data_tail`] keep what was just appended for
 //! those who read along, [`undo`] takes back what found no space. Here is what they share,
 //! and the dispatch of completions.
@@ -16,6 +16,7 @@ mod data_tail;
 mod directory_sync;
 mod files;
 mod group_commit;
+mod idle;
 mod in_flight;
 mod log_position;
 mod purpose;
@@ -42,7 +43,7 @@ use crate::segment::{SegmentFile, SegmentHeader};
 use crate::settings::DiskSettings;
 use crate::storage::*;
 use bytes::Bytes;
-use files::{Files, THIS_FILE};
+use files::{Files, Idle, THIS_FILE};
 use in_flight::InFlight;
 use purpose::{FileNumber, Purpose};
 use read::Compared;
@@ -88,6 +89,7 @@ pub struct DiskLog {
     checkpoint: checkpoints::Checkpoints,
     undo: Option<space::Undo>,
     space: space::Space,
+    idle: Idle,
     reads: read::Reads,
     retain: removal::Retain,
     tail: tail::Tail,
@@ -178,6 +180,7 @@ impl DiskLog {
             checkpoint: checkpoints::Checkpoints::new(checkpoint_file, recovered.checkpoint),
             undo: None,
             space: space::Space::default(),
+            idle: Idle::default(),
             reads: read::Reads::default(),
             retain,
             tail: tail::Tail::new(tails.batches, settings.tail_bytes_max),
@@ -459,6 +462,7 @@ impl Storage for DiskLog {
         self.checkpoint.want_again(self.now);
         self.roll_if_due();
         self.apply_retention();
+        self.close_files_if_idle();
         self.advance();
     }
 
@@ -471,7 +475,7 @@ impl Storage for DiskLog {
             .checkpoint
             .next_try()
             .filter(|_| self.failure.is_none());
-        let others = tails.chain(probe).chain(checkpoint);
+        let others = tails.chain(probe).chain(checkpoint).chain(self.next_idle());
         retention.into_iter().flatten().chain(others).min()
     }
 

@@ -298,7 +298,7 @@ pub trait Storage: Send {
     /// say; `Offset(u64::MAX)` spares nothing.
     fn set_retention(&mut self, retention: Retention, keep_from: Offset);
 
-    /// Time has passed: applies retention and background syncs.
+    /// Time has passed: applies retention and background syncs, closes files that nobody uses.
     fn tick(&mut self, unix_ns: u64);
 
     /// When `tick` wants to be called next, nanoseconds since 1970.

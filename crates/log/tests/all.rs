@@ -7,6 +7,7 @@ mod failures;
 mod faults;
 mod full_memory;
 mod golden;
+mod idle;
 mod later_version;
 mod live_copy;
 mod lost_end;

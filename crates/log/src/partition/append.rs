@@ -88,6 +88,7 @@ impl DiskLog {
         let next = base_offset.plus(append.header.offset_count());
         self.end = next;
         let batch = self.tail.append(at, &append.header, batch, self.now);
+        self.commit.sync_all = false;
         self.write_log(topic_base, vec![batch], next, bytes);
         if append.durability == Durability::Synced {
             self.commit.wanted = next;

@@ -64,6 +64,7 @@ impl DiskLog {
         }
         let wanted = self.commit.wanted > self.synced
             || self.closing
+            || self.commit.sync_all
             || self.commit.unsynced_bytes >= self.settings.background_sync_bytes;
         if segment.written == segment.synced {
             return;

@@ -48,6 +48,15 @@ pub(super) struct Files {
     free: Vec<usize>,
 }
 
+/// Since when the files have not been used, as far as ticks have seen.
+#[derive(Default)]
+pub(super) struct Idle {
+    /// [`Files::uses`] at the last look.
+    pub uses: u64,
+    /// The time of that look.
+    pub since: u64,
+}
+
 impl Files {
     pub(super) fn new() -> Self {
         Self {
@@ -227,6 +236,18 @@ impl Files {
             self.open_count -= 1;
             self.push(Operation::Close { file: id }, Purpose::Ignored, None);
         }
+    }
+
+    /// Closes all files that nobody uses.
+    pub(super) fn close_all_idle(&mut self) {
+        for file in self.entries.keys().copied().collect::<Vec<_>>() {
+            self.close_idle(file);
+        }
+    }
+
+    /// How many operations on files there have been.
+    pub(super) fn uses(&self) -> u64 {
+        self.uses
     }
 
     pub(super) fn open_count(&self) -> usize {

@@ -8,6 +8,8 @@ use wire::Offset;
 pub(super) struct Commit {
     /// Syncing is wanted up to this offset.
     pub(super) wanted: Offset,
+    /// Syncing is wanted of all that is written, until the next append: the files are idle.
+    pub(super) sync_all: bool,
     /// Bytes written, of log and data, and not covered by a sync.
     pub(super) unsynced_bytes: u64,
     /// Data files that hold appended data which no sync has covered.

@@ -191,6 +191,11 @@ impl FaultyDisk {
         self.inner().state.path_of(file)
     }
 
+    /// The paths of all open files, each as often as it is open.
+    pub fn open_paths(&self) -> Vec<PathBuf> {
+        self.inner().state.open_paths()
+    }
+
     /// All files, as programs see them.
     pub fn paths(&self) -> Vec<PathBuf> {
         self.inner().state.paths()

@@ -15,6 +15,8 @@ use wire::*;
 
 pub const DIRECTORY: &str = "/p";
 const DIRECT: usize = log::disk::DIRECT_ALIGNMENT as usize;
+/// Files that were not used for so long are closed.
+const LONG_NS: u64 = 200_000_000_000;
 type Hook = dyn FnMut(&Operation, &Model) -> Result<(), String> + Send;
 
 /// How the partition is used.
@@ -300,6 +302,9 @@ impl World {
             // The process is killed, the power fails, the partition is closed.
             23 => self.crash(Crash::Killed)?,
             57 => self.crash(Crash::PowerLoss)?,
+            // Nobody uses it for a long time.
+            40 => self.idle(true)?,
+            70 => self.idle(false)?,
             82 => {
                 self.close()?;
                 self.open(Crash::Closed)?;
@@ -317,6 +322,30 @@ impl World {
             false => u64::MAX,
         };
         self.pump(count)
+    }
+
+    /// So much time passes that files are closed, while operations are carried out: all, or
+    /// some of them.
+    fn idle(&mut self, whole: bool) -> Result<(), String> {
+        for _ in 0..3 {
+            let count = match self.plan.concurrent && !whole {
+                true => self.below(7),
+                false => u64::MAX,
+            };
+            self.pump(count)?;
+            self.now += LONG_NS;
+            let now = self.now;
+            self.storage().tick(now);
+        }
+        if self.faulty || !whole {
+            return Ok(());
+        }
+        self.pump(u64::MAX)?;
+        let open = self.rig.disk.open_paths();
+        match open.is_empty() {
+            true => Ok(()),
+            false => Err(format!("idle, and these are open: {open:?}")),
+        }
     }
 
     fn storage(&mut self) -> &mut Box<dyn Storage> {

@@ -428,6 +428,13 @@ impl State {
             .map(|(path, _)| path.clone())
     }
 
+    pub(super) fn open_paths(&self) -> Vec<PathBuf> {
+        self.open
+            .keys()
+            .filter_map(|id| self.path_of(*id))
+            .collect()
+    }
+
     pub(super) fn length(&self, id: FileId) -> Option<u64> {
         let file = self.open.get(&id)?;
         Some(self.files.get(file)?.seen.len() as u64)
