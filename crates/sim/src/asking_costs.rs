@@ -3,7 +3,7 @@
 
 use crate::costs::{Cost, Mark};
 use crate::counted::{Rig, SECOND, make_topic};
-use crate::producer::TOPIC;
+use crate::plan::TOPIC;
 use client::{
     Data, Event, QueueConsumer, QueueConsumerOptions, QueueOptions, Requester, RequesterOptions,
 };

@@ -2,14 +2,12 @@
 
 use crate::model::{Model, Reader};
 use crate::plan::ConsumerPlan;
-use crate::producer::TOPIC;
-use crate::program::Program;
+use crate::program::{Door, Program};
 use crate::random::Random;
 use crate::trace::{Trace, Violation};
 use client::{
     Consumer, ConsumerOptions, DataMode, DataView, Pending, Position, Start, Stride, TopicHandle,
 };
-use net::testing::sim::SimNet;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +42,7 @@ pub struct ConsumerActor {
     stage: Stage,
     random: Random,
     trace: Trace,
-    net: SimNet,
+    door: Door,
     /// When it does something by itself.
     pub wake_at: u64,
     acknowledged: BTreeMap<u32, Position>,
@@ -83,22 +81,23 @@ pub fn selection(bytes: u64) -> DataView {
 impl ConsumerActor {
     /// Starts the program.
     pub fn new(
-        net: &SimNet,
+        door: impl Into<Door>,
         plan: ConsumerPlan,
         start: Start,
         mut random: Random,
         trace: Trace,
     ) -> Self {
         let session = u128::from(random.number());
+        let door = door.into();
         Self {
-            program: Program::start(net, plan.name.clone(), session, trace.clone()),
+            program: Program::start(&door, plan.name.clone(), session, trace.clone()),
             reader: Reader::new(&plan.name, plan.name.clone()),
             plan,
             start,
             stage: Stage::Begin,
             random,
             trace,
-            net: net.clone(),
+            door,
             wake_at: 0,
             acknowledged: BTreeMap::new(),
             flush: None,
@@ -165,7 +164,7 @@ impl ConsumerActor {
         self.reader = Reader::new(&self.plan.name, name);
         let session = u128::from(self.random.number());
         let name = self.program.name.clone();
-        self.program = Program::start(&self.net, name, session, self.trace.clone());
+        self.program = Program::start(&self.door, name, session, self.trace.clone());
         self.wake_at = now + self.random.below(RETRY_NS);
     }
 
@@ -272,7 +271,7 @@ impl ConsumerActor {
         self.program.wake();
         match &self.stage {
             Stage::Begin => {
-                self.stage = Stage::Finding(self.program.driver.begin_open_topic(TOPIC));
+                self.stage = Stage::Finding(self.program.driver.begin_open_topic(&self.plan.topic));
                 return Ok(());
             }
             Stage::Open(_) => {}

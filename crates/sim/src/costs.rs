@@ -4,7 +4,7 @@
 
 use crate::counted::{Rig, SECOND, make_topic};
 use crate::model::data_of;
-use crate::producer::TOPIC;
+use crate::plan::TOPIC;
 use bytes::Bytes;
 use client::{ConsumerOptions, Event, ProducerOptions, PushFuture};
 use net::testing::counted::{Counters, Direction};

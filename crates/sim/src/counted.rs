@@ -3,7 +3,7 @@
 
 use crate::machine::{Machine, MachinePlan};
 use crate::model::data_of;
-use crate::producer::TOPIC;
+use crate::plan::TOPIC;
 use crate::program::Program;
 use crate::random::Random;
 use crate::trace::Trace;

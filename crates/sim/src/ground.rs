@@ -4,6 +4,7 @@
 
 use crate::leaders::Leaders;
 use crate::machine::MachinePlan;
+use crate::mailbox::Mailbox;
 use crate::planted::Planted;
 use crate::random::Random;
 use crate::trace::{Trace, Violation};
@@ -23,6 +24,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use wire::NodeId;
+use wire::table::TableMessage;
 
 const UNIX_NS: u64 = 1_700_000_000_000_000_000;
 const LISTENER: ListenerId = ListenerId(1);
@@ -37,6 +40,8 @@ pub(crate) fn time(now: u64) -> Now {
 
 /// See the module. Lives as long as one run of the server.
 pub(crate) struct Ground {
+    /// The server's name, for the trace.
+    name: String,
     now: u64,
     disk: Arc<FaultyDisk>,
     plan: MachinePlan,
@@ -54,6 +59,7 @@ pub(crate) struct Ground {
     trace: Trace,
     witness: Rc<RefCell<Option<Witness>>>,
     leaders: Rc<RefCell<Leaders>>,
+    mailbox: Mailbox,
     violation: Option<Violation>,
 }
 
@@ -68,6 +74,7 @@ impl Ground {
     /// The ground of one run of the server, counted by `run`.
     #[allow(clippy::too_many_arguments)] // what a machine lends to each of its runs
     pub(crate) fn new(
+        name: &str,
         now: u64,
         run: u64,
         disk: Arc<FaultyDisk>,
@@ -77,10 +84,12 @@ impl Ground {
         trace: Trace,
         witness: Rc<RefCell<Option<Witness>>>,
         leaders: Rc<RefCell<Leaders>>,
+        mailbox: Mailbox,
     ) -> Self {
         let notified = Notified::new();
         listener.attach(notified.notify());
         Self {
+            name: name.to_owned(),
             now,
             disk,
             plan,
@@ -97,6 +106,7 @@ impl Ground {
             trace,
             witness,
             leaders,
+            mailbox,
             violation: None,
         }
     }
@@ -148,7 +158,8 @@ impl Ground {
             self.last_link += 1;
             let id = LinkId(self.last_link);
             self.trace.say(self.now, || {
-                format!("server: accepts {} as {id:?}", link.peer().address)
+                let (name, address) = (&self.name, &link.peer().address);
+                format!("{name}: accepts {address} as {id:?}")
             });
             self.links.insert(id, Wired::new(link));
             self.arrived.push_back(id);
@@ -180,8 +191,8 @@ impl Ground {
             false => self.disk.execute(operation),
         };
         self.trace.say(self.now, || match &result {
-            Ok(_) => format!("disk: {:?}", self.disk.trace().pop()),
-            Err(error) => format!("disk: {error}"),
+            Ok(_) => format!("{}: disk: {:?}", self.name, self.disk.trace().pop()),
+            Err(error) => format!("{}: disk: {error}", self.name),
         });
         result
     }
@@ -244,8 +255,9 @@ impl Environment for Ground {
                     }
                 }
                 LinkEvent::Down(reason) => {
+                    let name = &self.name;
                     self.trace
-                        .say(self.now, || format!("server: {id:?} is down: {reason}"));
+                        .say(self.now, || format!("{name}: {id:?} is down: {reason}"));
                 }
                 _ => {}
             }
@@ -267,6 +279,7 @@ impl Environment for Ground {
             let result = work.run();
             done.push(Input::JobDone { job, result });
         }
+        done.extend(self.mailbox.hear_all().into_iter().map(Input::Peer));
     }
 
     fn execute(&mut self, operation: Operation) -> Result<Result<Outcome, DiskError>, Operation> {
@@ -331,8 +344,9 @@ impl Environment for Ground {
     }
 
     fn close(&mut self, id: LinkId, reason: &str) {
+        let name = &self.name;
         self.trace
-            .say(self.now, || format!("server: closes {id:?}: {reason}"));
+            .say(self.now, || format!("{name}: closes {id:?}: {reason}"));
         if let Some(link) = self.ask(id) {
             link.close(reason);
         }
@@ -351,12 +365,17 @@ impl Environment for Ground {
     }
 
     fn report(&mut self, line: &Line) {
-        let text = &line.text;
-        self.trace.say(self.now, || format!("server: {text}"));
+        let (name, text) = (&self.name, &line.text);
+        self.trace.say(self.now, || format!("{name}: {text}"));
     }
 
     fn audit(&mut self, record: AuditRecord) {
         self.trace
             .say(self.now, || format!("audit: {}", record.to_line()));
+    }
+
+    fn send_to_node(&mut self, _: NodeId, message: TableMessage) {
+        // There is the one that leads, and no other.
+        self.mailbox.say(message);
     }
 }

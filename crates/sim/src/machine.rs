@@ -3,12 +3,15 @@
 
 use crate::ground::{self, Ground};
 use crate::leaders::Leaders;
+use crate::mailbox::Mailbox;
 use crate::planted::Planted;
 use crate::random::Random;
 use crate::trace::{Trace, Violation};
 use crate::witness::Witness;
 use broker::node::Input;
-use broker::{Fault, Limits, Node, NodeOptions};
+use broker::{
+    Counters, Fault, Limits, Node, NodeError, NodeOptions, Nodes, StartReport, TableRole,
+};
 use log::testing::{FaultyDisk, Survival};
 use log::{Disk, DiskKind, MemoryKind, Operation, StorageKind};
 use net::LinkOptions;
@@ -22,11 +25,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use wire::{DirectoryId, ServerInstance};
 
-/// Where the server listens.
+/// Where the server of runs that have one listens.
 pub const ADDRESS: &str = "sim://server";
 /// What clients present.
 pub const TOKEN: [u8; 32] = [0x5a; 32];
-/// The data directory's id.
+/// Its data directory's id.
 pub const DIRECTORY: DirectoryId = DirectoryId(0x7a1);
 /// Clients that may not have said who they are.
 const PENDING_CONNECTIONS_MAX: usize = 64;
@@ -53,8 +56,31 @@ pub struct MachinePlan {
     pub planted: Option<Planted>,
 }
 
+/// Which server a machine has.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// For the trace.
+    pub name: String,
+    /// Where it listens.
+    pub address: String,
+    /// Its data directory's id.
+    pub directory: DirectoryId,
+}
+
+/// The server of runs that have one.
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            name: "server".to_owned(),
+            address: ADDRESS.to_owned(),
+            directory: DIRECTORY,
+        }
+    }
+}
+
 /// The machine.
 pub struct Machine {
+    pub server: Server,
     pub disk: Arc<FaultyDisk>,
     plan: MachinePlan,
     kinds: Vec<Arc<dyn StorageKind>>,
@@ -67,13 +93,26 @@ pub struct Machine {
     /// Who listens, if somebody does.
     pub witness: Rc<RefCell<Option<Witness>>>,
     leaders: Rc<RefCell<Leaders>>,
+    /// What its node has of the one that leads the table, if it follows.
+    pub mailbox: Mailbox,
     /// The process is stopped until then.
     stopped_until: u64,
 }
 
 impl Machine {
     /// A machine with an empty disk, not running.
-    pub fn new(net: &SimNet, plan: MachinePlan, mut random: Random, trace: Trace) -> Self {
+    pub fn new(net: &SimNet, plan: MachinePlan, random: Random, trace: Trace) -> Self {
+        Self::of(Server::default(), net, plan, random, trace)
+    }
+
+    /// [`Machine::new`], with this server.
+    pub fn of(
+        server: Server,
+        net: &SimNet,
+        plan: MachinePlan,
+        mut random: Random,
+        trace: Trace,
+    ) -> Self {
         let disk = Arc::new(FaultyDisk::new());
         disk.execute(Operation::CreateDirectory {
             path: PathBuf::from("/data"),
@@ -88,6 +127,7 @@ impl Machine {
             Arc::new(MemoryKind),
         ];
         Self {
+            server,
             disk,
             plan,
             kinds,
@@ -99,6 +139,7 @@ impl Machine {
             runs: 0,
             witness: Rc::default(),
             leaders: Rc::default(),
+            mailbox: Mailbox::default(),
             stopped_until: 0,
         }
     }
@@ -115,19 +156,26 @@ impl Machine {
 
     /// Starts the server. False if the disk did not let it.
     pub fn start(&mut self, now: u64) -> bool {
+        let options = self.options(TableRole::Alone, Arc::default());
+        let counters = options.counters.clone();
+        let opened = Node::open(options, ground::time(now));
+        self.opened(now, opened, counters)
+    }
+
+    /// What the next run's node is opened with.
+    pub fn options(&mut self, role: TableRole, nodes: Arc<Nodes>) -> NodeOptions {
         assert!(self.running.is_none(), "one server at a time");
         self.runs += 1;
-        let counters = Arc::<broker::Counters>::default();
-        let options = NodeOptions {
+        NodeOptions {
             directory: PathBuf::from("/data"),
             disk: self.disk.clone(),
             kinds: self.kinds.clone(),
             open_partitions: broker::open_in_turn,
             internal_config: self.plan.internal_config.clone(),
-            role: broker::TableRole::Alone,
-            nodes: Arc::default(),
+            role,
+            nodes,
             limits: self.plan.limits.clone(),
-            directory_id: DIRECTORY,
+            directory_id: self.server.directory,
             instance: ServerInstance(u128::from(self.runs)),
             token: TOKEN,
             certificates: None,
@@ -140,21 +188,32 @@ impl Machine {
             pool: memory::Pool::new(16 << 20),
             seed: u128::from(self.random.number()) << 64 | u128::from(self.runs),
             accept_loss: false,
-            counters: counters.clone(),
+            counters: Arc::default(),
             fault: self.plan.fault,
-        };
-        match Node::open(options, ground::time(now)) {
+        }
+    }
+
+    /// The node was opened, and serves; or was not. False if it was not.
+    pub fn opened(
+        &mut self,
+        now: u64,
+        opened: Result<(Node, StartReport), NodeError>,
+        counters: Arc<Counters>,
+    ) -> bool {
+        let name = &self.server.name;
+        match opened {
             Ok((node, report)) => {
                 self.trace
-                    .say(now, || format!("server: started {report:?}"));
+                    .say(now, || format!("{name}: started {report:?}"));
                 if let Some(witness) = &mut *self.witness.borrow_mut() {
                     witness.started(now);
                 }
                 let listener = self
                     .transport
-                    .listen(ADDRESS)
+                    .listen(&self.server.address)
                     .expect("the server before has let go of the address");
                 let ground = Ground::new(
+                    name,
                     now,
                     self.runs,
                     self.disk.clone(),
@@ -164,6 +223,7 @@ impl Machine {
                     self.trace.clone(),
                     self.witness.clone(),
                     self.leaders.clone(),
+                    self.mailbox.clone(),
                 );
                 self.running = Some(Executor::new(
                     node,
@@ -175,7 +235,7 @@ impl Machine {
             }
             Err(error) => {
                 self.trace
-                    .say(now, || format!("server: not started: {error}"));
+                    .say(now, || format!("{name}: not started: {error}"));
                 false
             }
         }
@@ -183,7 +243,8 @@ impl Machine {
 
     /// The server's process dies; the page cache survives.
     pub fn kill(&mut self, now: u64) {
-        self.trace.say(now, || "server: killed".to_owned());
+        let name = &self.server.name;
+        self.trace.say(now, || format!("{name}: killed"));
         self.end_process(now);
         self.disk.kill();
     }
@@ -195,8 +256,9 @@ impl Machine {
 
     /// The machine loses power: what was not synced survives in part, or not.
     pub fn lose_power(&mut self, now: u64, survival: Survival) {
+        let name = &self.server.name;
         self.trace
-            .say(now, || format!("server: power lost, {survival:?} survives"));
+            .say(now, || format!("{name}: power lost, {survival:?} survives"));
         self.end_process(now);
         self.disk.power_loss(survival);
         self.boot += 1;
@@ -217,7 +279,8 @@ impl Machine {
 
     /// Asks the server to end; see [`Machine::is_drained`].
     pub fn drain(&mut self, now: u64) {
-        self.trace.say(now, || "server: drains".to_owned());
+        let name = &self.server.name;
+        self.trace.say(now, || format!("{name}: drains"));
         if let Some(running) = &mut self.running {
             running.environment_mut().set_time(now);
             running.handle(Input::Drain);

@@ -2,8 +2,7 @@
 //! comes back.
 
 use crate::model::Model;
-use crate::plan::MemberPlan;
-use crate::producer::TOPIC;
+use crate::plan::{MemberPlan, TOPIC};
 use crate::program::Program;
 use crate::random::Random;
 use crate::trace::{Trace, Violation};

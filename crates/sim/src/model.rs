@@ -203,14 +203,21 @@ impl Model {
 
     /// The server's process ended; with the power, perhaps.
     pub fn crashed(&mut self, power: bool) {
-        for partition in &mut self.partitions {
+        self.crashed_with(power, |_| true);
+    }
+
+    /// The process of a server that has some of the partitions ended.
+    pub fn crashed_with(&mut self, power: bool, has: impl Fn(u32) -> bool) {
+        let partitions = (0..).zip(&mut self.partitions);
+        for (_, partition) in partitions.filter(|(index, _)| has(*index)) {
             partition.restarts += 1;
             partition.power_losses += u64::from(power);
         }
         if power {
             // An acknowledgement survives what the events do; a seek survives it.
             for ((_, partition), bounds) in &mut self.cursors {
-                if self.partitions[*partition as usize].level != Durability::Synced {
+                let level = self.partitions[*partition as usize].level;
+                if has(*partition) && level != Durability::Synced {
                     bounds.low = bounds.low.min(bounds.sought);
                     bounds.forgotten = bounds.high;
                 }

@@ -15,6 +15,9 @@ use std::time::Duration;
 use topic::{Definition, Overflow, Retention, SelectorKind};
 use wire::Durability;
 
+/// The topic of runs that have one.
+pub const TOPIC: &str = "stream";
+
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MILLISECOND;
 
@@ -104,12 +107,50 @@ pub struct Plan {
     pub is_calm: bool,
 }
 
+/// A topic.
+#[derive(Debug, Clone)]
+pub struct TopicPlan {
+    pub definition: Definition,
+    pub partitions: Vec<PartitionStorage>,
+    /// What each partition promises.
+    pub levels: Vec<Durability>,
+    /// Whether each partition is on a node of its own.
+    pub is_spread: bool,
+}
+
+impl TopicPlan {
+    /// What it is made with.
+    pub fn made_with(&self) -> (Definition, Vec<PartitionStorage>) {
+        if !self.is_spread {
+            return (self.definition.clone(), self.partitions.clone());
+        }
+        let mut spread = topic::Spread::default();
+        for storage in &self.partitions {
+            let pushed = spread.push(
+                &storage.kind,
+                &storage.config,
+                &topic::Placement::default(),
+                1,
+            );
+            pushed.expect("the simulation's topics have few partitions");
+        }
+        let definition = self.definition.with_spread(spread);
+        (definition.expect("they can be spread"), Vec::new())
+    }
+
+    /// Whether producers may ask for more than the topic promises.
+    pub fn can_raise(&self) -> bool {
+        self.levels.iter().all(|level| *level != Durability::Memory)
+    }
+}
+
 /// Partitions whose segments are full after a few batches.
 const SMALL_SEGMENTS: &str = r#"{"segment_bytes":3000,"checkpoint_bytes":2000,"allocate_bytes_min":4096,"allocate_bytes_max":4096,"index_bytes":1000,"direct_bytes_min":4096}"#;
 
 /// A producer's program.
 #[derive(Debug, Clone)]
 pub struct ProducerPlan {
+    pub topic: String,
     pub options: ProducerOptions,
     /// Events that it pushes, over all its lives.
     pub event_count: u64,
@@ -123,11 +164,14 @@ pub struct ProducerPlan {
     pub is_calm: bool,
     /// Whether the disk fails, so that partitions may.
     pub disk_fails: bool,
+    /// Whether nobody may lead the table for a while.
+    pub may_lack_leader: bool,
 }
 
 /// A consumer's program.
 #[derive(Debug, Clone)]
 pub struct ConsumerPlan {
+    pub topic: String,
     pub name: String,
     pub credit_bytes: u64,
     /// Whether it wants only a part of the data.
@@ -225,10 +269,16 @@ impl Plan {
     pub fn of(seed: u64, weather: Weather, planted: Option<Planted>) -> Self {
         let mut random = Random::new(seed);
         let random = &mut random;
-        let (definition, partitions, levels) = topic(random);
+        let of_topic = topic(random);
         let heals_at = random.within(4 * SECOND..12 * SECOND);
         let is_calm = weather == Weather::Calm;
-        let can_raise = levels.iter().all(|level| *level != Durability::Memory);
+        let can_raise = of_topic.can_raise();
+        let TopicPlan {
+            definition,
+            partitions,
+            levels,
+            ..
+        } = of_topic;
         let producers: Vec<_> = (0..2)
             .map(|index| ProducerPlan {
                 is_calm,
@@ -512,7 +562,7 @@ impl Plan {
     }
 }
 
-fn topic(random: &mut Random) -> (Definition, Vec<PartitionStorage>, Vec<Durability>) {
+pub(crate) fn topic(random: &mut Random) -> TopicPlan {
     let small = r#"{"segment_bytes":20000,"checkpoint_bytes":8000,"allocate_bytes_min":4096,"allocate_bytes_max":8192,"index_bytes":2000,"direct_bytes_min":4096,"background_sync_bytes":6000}"#;
     let mut storage = |kind: &str| PartitionStorage {
         kind: kind.to_owned(),
@@ -550,7 +600,12 @@ fn topic(random: &mut Random) -> (Definition, Vec<PartitionStorage>, Vec<Durabil
         false => builder,
     };
     let definition = builder.build().expect("the simulation's topics are good");
-    (definition, partitions, levels)
+    TopicPlan {
+        definition,
+        partitions,
+        levels,
+        is_spread: false,
+    }
 }
 
 pub(crate) fn machine(random: &mut Random, planted: Option<Planted>) -> MachinePlan {
@@ -577,7 +632,7 @@ pub(crate) fn machine(random: &mut Random, planted: Option<Planted>) -> MachineP
     }
 }
 
-fn producer(random: &mut Random, index: usize, can_raise: bool) -> ProducerPlan {
+pub(crate) fn producer(random: &mut Random, index: usize, can_raise: bool) -> ProducerPlan {
     let defaults = ProducerOptions::default();
     let raises = can_raise && random.one_in(6);
     let data_bytes_max = match random.below(10) {
@@ -586,6 +641,7 @@ fn producer(random: &mut Random, index: usize, can_raise: bool) -> ProducerPlan 
         _ => 3_000,
     };
     ProducerPlan {
+        topic: TOPIC.to_owned(),
         options: ProducerOptions {
             name: (index == 0 || random.one_in(3)).then(|| format!("producer-{index}")),
             batch: client::BatchPolicy {
@@ -611,6 +667,7 @@ fn producer(random: &mut Random, index: usize, can_raise: bool) -> ProducerPlan 
         keys: 0,
         is_calm: false,
         disk_fails: false,
+        may_lack_leader: false,
     }
 }
 
@@ -687,8 +744,9 @@ fn answerer(random: &mut Random, name: String, queue: Option<QueuePlan>) -> Answ
     }
 }
 
-fn consumer(random: &mut Random, index: usize) -> ConsumerPlan {
+pub(crate) fn consumer(random: &mut Random, index: usize) -> ConsumerPlan {
     ConsumerPlan {
+        topic: TOPIC.to_owned(),
         name: format!("consumer-{index}"),
         credit_bytes: random.pick(&[3_000, 100_000, 1 << 20]),
         selects: index == 1 && random.one_in(2),

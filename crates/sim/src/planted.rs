@@ -9,6 +9,8 @@ pub enum Planted {
     Broker(Fault),
     /// In a client.
     Client(client::Fault),
+    /// In a server's part in a cluster.
+    Cluster(cluster::Fault),
     /// In what readers of steps put together.
     Step(step::Fault),
     /// Syncs of files are not carried out, and said to be.
@@ -32,6 +34,14 @@ impl Planted {
     pub(crate) fn step(self) -> Option<step::Fault> {
         match self {
             Self::Step(fault) => Some(fault),
+            _ => None,
+        }
+    }
+
+    /// That of a server's part in a cluster, if it is one of its.
+    pub(crate) fn cluster(self) -> Option<cluster::Fault> {
+        match self {
+            Self::Cluster(fault) => Some(fault),
             _ => None,
         }
     }

@@ -2,18 +2,15 @@
 
 use crate::model::{Model, key_of};
 use crate::plan::ProducerPlan;
-use crate::program::Program;
+use crate::program::{Door, Program};
 use crate::random::Random;
 use crate::trace::{Trace, Violation};
 use client::{
     ClientError, Definition, Event, PartitionStorage, Pending, Producer, PushFuture, TopicHandle,
 };
-use net::testing::sim::SimNet;
 use std::collections::VecDeque;
 use wire::ErrorCode;
 
-/// The topic of all runs.
-pub const TOPIC: &str = "stream";
 /// How long a program that was refused thinks before it tries again.
 const RETRY_NS: u64 = 200_000_000;
 
@@ -33,7 +30,7 @@ pub struct ProducerActor {
     stage: Stage,
     random: Random,
     trace: Trace,
-    net: SimNet,
+    door: Door,
     /// When it does something by itself.
     pub wake_at: u64,
     /// Events that it has still to push.
@@ -47,21 +44,22 @@ pub struct ProducerActor {
 impl ProducerActor {
     /// Starts the program.
     pub fn new(
-        net: &SimNet,
+        door: impl Into<Door>,
         name: String,
         plan: ProducerPlan,
         mut random: Random,
         trace: Trace,
     ) -> Self {
         let session = u128::from(random.number());
+        let door = door.into();
         Self {
-            program: Program::start(net, name, session, trace.clone()),
+            program: Program::start(&door, name, session, trace.clone()),
             left: plan.event_count,
             plan,
             stage: Stage::Begin,
             random,
             trace,
-            net: net.clone(),
+            door,
             wake_at: 0,
             outstanding: VecDeque::new(),
             life: 0,
@@ -97,7 +95,7 @@ impl ProducerActor {
         self.left -= plan.event_count;
         let name = format!("{}'", self.program.name);
         let random = self.random.fork();
-        let mut successor = Self::new(&self.net, name, plan, random, self.trace.clone());
+        let mut successor = Self::new(&self.door, name, plan, random, self.trace.clone());
         successor.may_be_fenced = true;
         Some(successor)
     }
@@ -116,7 +114,7 @@ impl ProducerActor {
         self.outstanding.clear();
         let session = u128::from(self.random.number());
         let name = self.program.name.clone();
-        self.program = Program::start(&self.net, name, session, self.trace.clone());
+        self.program = Program::start(&self.door, name, session, self.trace.clone());
         self.wake_at = now + self.random.below(RETRY_NS);
     }
 
@@ -154,6 +152,7 @@ impl ProducerActor {
         let is_legitimate = match error.code() {
             Some(ErrorCode::ProducerFenced) => self.may_be_fenced,
             Some(ErrorCode::StorageFailed) => self.plan.disk_fails,
+            Some(ErrorCode::NotLeader) => self.plan.may_lack_leader && error.is_retryable(),
             // A timeout that says why: a topic that blocks was full all the while. What is
             // refused for good is another matter.
             Some(ErrorCode::StorageFull) => error.is_retryable(),
@@ -183,7 +182,7 @@ impl ProducerActor {
                     let name = &self.program.name;
                     self.trace
                         .say(now, || format!("{name}: making the topic: {error}"));
-                    self.stage = Stage::Finding(driver.begin_open_topic(TOPIC));
+                    self.stage = Stage::Finding(driver.begin_open_topic(&self.plan.topic));
                     self.program.wake();
                 }
                 None => {}
@@ -234,10 +233,10 @@ impl ProducerActor {
         self.wake_at = now + self.random.within(self.plan.pause_ns.clone());
         let producer = match &self.stage {
             Stage::Begin => {
-                let made = self
-                    .program
-                    .driver
-                    .begin_create_topic(TOPIC, topic.0, topic.1);
+                let made =
+                    self.program
+                        .driver
+                        .begin_create_topic(&self.plan.topic, topic.0, topic.1);
                 self.stage = Stage::Making(made);
                 self.program.wake();
                 return Ok(());
@@ -253,7 +252,7 @@ impl ProducerActor {
             return Ok(());
         }
         for _ in 0..self.random.within(1..8).min(self.left) {
-            let partition = self.random.below(topic.1.len() as u64) as u32;
+            let partition = self.random.below(model.partitions.len() as u64) as u32;
             let metadata_bytes = self.random.within(8..200) as usize;
             let data_bytes = match self.random.below(4) {
                 0 => 0,

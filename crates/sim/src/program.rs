@@ -1,18 +1,78 @@
 //! A client's process: a driver whose core is executed here, over the
-//! simulated network. It can die at any moment.
+//! simulated network, with a link to each node that it has to do with. It can
+//! die at any moment.
 
 use crate::machine::{ADDRESS, DIRECTORY, TOKEN};
 use crate::trace::Trace;
 use crate::wired::Wired;
 use bytes::Bytes;
-use client::core::{ClientCore, FIRST_NODE, Input, Output};
+use client::core::{ClientCore, FIRST_NODE, Input, Links, NodeIndex, Output};
 use client::{Driver, DriverOptions, Endpoint, SimulatedWait};
 use net::testing::counted::{Counted, Counters};
 use net::testing::sim::SimNet;
-use net::{LinkEvent, LinkOptions, Transports};
+use net::{Link, LinkEvent, LinkOptions, Transports};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use wire::DirectoryId;
+
+/// Where a program comes in: a server's address, and which server that is.
+#[derive(Clone)]
+pub struct Door {
+    net: SimNet,
+    address: String,
+    directory: DirectoryId,
+}
+
+impl Door {
+    /// The door of the server that listens at this address of the network.
+    pub fn new(net: &SimNet, address: &str, directory: DirectoryId) -> Self {
+        Self {
+            net: net.clone(),
+            address: address.to_owned(),
+            directory,
+        }
+    }
+}
+
+/// Of a network with one server.
+impl From<&SimNet> for Door {
+    fn from(net: &SimNet) -> Self {
+        Self::new(net, ADDRESS, DIRECTORY)
+    }
+}
+
+impl From<&Door> for Door {
+    fn from(door: &Door) -> Self {
+        door.clone()
+    }
+}
+
+/// A program's connections to a node.
+#[derive(Default)]
+struct Lines {
+    links: BTreeMap<u64, Wired>,
+    /// The attempt of the present one.
+    present: Option<u64>,
+}
+
+/// A program's connections, by node.
+#[derive(Default)]
+struct Wiring(BTreeMap<NodeIndex, Lines>);
+
+impl Wiring {
+    fn of(&mut self, node: NodeIndex) -> &mut Lines {
+        self.0.entry(node).or_default()
+    }
+}
+
+impl Links for Wiring {
+    fn link(&mut self, node: NodeIndex) -> Option<&mut dyn Link> {
+        let lines = self.0.get_mut(&node)?;
+        let wired = lines.links.get_mut(&lines.present?)?;
+        Some(wired.ask())
+    }
+}
 
 /// The process.
 pub struct Program {
@@ -21,8 +81,7 @@ pub struct Program {
     core: ClientCore,
     transports: Arc<Transports>,
     trace: Trace,
-    links: BTreeMap<u64, Wired>,
-    present: Option<u64>,
+    wiring: Wiring,
     is_woken: bool,
     /// The process is stopped until then.
     stopped_until: u64,
@@ -32,25 +91,30 @@ pub struct Program {
 
 impl Program {
     /// Starts the process; it connects by itself.
-    pub fn start(net: &SimNet, name: String, session: u128, trace: Trace) -> Self {
-        Self::counted(net, name, session, trace, Counters::default())
+    pub fn start(door: impl Into<Door>, name: String, session: u128, trace: Trace) -> Self {
+        Self::counted(door, name, session, trace, Counters::default())
     }
 
     /// [`Program::start`], with its frames counted.
     pub fn counted(
-        net: &SimNet,
+        door: impl Into<Door>,
         name: String,
         session: u128,
         trace: Trace,
         counters: Counters,
     ) -> Self {
+        let Door {
+            net,
+            address,
+            directory,
+        } = door.into();
         let transport = net.transport_of(name.clone(), LinkOptions::default());
         let transport = Counted::new(transport, counters);
         let transports = Arc::new(Transports::new().with(transport));
         let endpoint = Endpoint::Address {
-            address: ADDRESS.to_owned(),
+            address,
             token: Some(Bytes::copy_from_slice(&TOKEN)),
-            directory: Some(DIRECTORY),
+            directory: Some(directory),
         };
         let options = DriverOptions {
             client_name: name.clone(),
@@ -66,8 +130,7 @@ impl Program {
             core,
             transports,
             trace,
-            links: BTreeMap::new(),
-            present: None,
+            wiring: Wiring::default(),
             is_woken: true,
             stopped_until: 0,
             ended: false,
@@ -76,13 +139,13 @@ impl Program {
 
     /// [`Program::start`], for a program whose thread waits by `wait`.
     pub fn waiting(
-        net: &SimNet,
+        door: impl Into<Door>,
         name: String,
         session: u128,
         trace: Trace,
         wait: Arc<dyn SimulatedWait>,
     ) -> Self {
-        let program = Self::start(net, name, session, trace);
+        let program = Self::start(door, name, session, trace);
         let waits = program.driver.waits_by(wait);
         waits.expect("the driver was only just made");
         program
@@ -124,8 +187,7 @@ impl Program {
     /// wait for fails, so that dropping them waits for nothing.
     pub fn kill(&mut self, now: u64) {
         self.trace.say(now, || format!("{}: killed", self.name));
-        self.present = None;
-        self.links.clear();
+        self.wiring = Wiring::default();
         // It has no thread that could be waited for, and drains nothing now.
         let _ = self.driver.close(Duration::ZERO);
         self.core.handle(
@@ -149,17 +211,18 @@ impl Program {
         let due = self.next_event().is_some_and(|at| at <= now);
         if std::mem::take(&mut self.is_woken) || due {
             moved = true;
-            self.handle(now, Input::Wake);
+            self.handle(now, FIRST_NODE, Input::Wake);
         }
-        let notified: Vec<u64> = self
-            .links
-            .iter()
-            .filter(|(_, wired)| wired.is_notified())
-            .map(|(attempt, _)| *attempt)
-            .collect();
-        for attempt in notified {
+        let lines = self.wiring.0.iter();
+        let links = lines.flat_map(|(node, lines)| {
+            let links = lines.links.iter();
+            links.map(move |(attempt, wired)| (*node, *attempt, wired))
+        });
+        let notified = links.filter(|(_, _, wired)| wired.is_notified());
+        let notified: Vec<_> = notified.map(|(node, attempt, _)| (node, attempt)).collect();
+        for (node, attempt) in notified {
             moved = true;
-            self.poll(now, attempt);
+            self.poll(now, node, attempt);
         }
         // Callbacks of ours use the API as well.
         self.is_woken |= self.core.has_commands();
@@ -167,13 +230,10 @@ impl Program {
         moved
     }
 
-    fn handle(&mut self, now: u64, input: Input) {
-        let present = self.present;
-        let wired = present.and_then(|attempt| self.links.get_mut(&attempt));
-        let mut link = wired.map(Wired::ask);
+    fn handle(&mut self, now: u64, node: NodeIndex, input: Input) {
         let at = Duration::from_nanos(now);
-        self.core.handle(at, FIRST_NODE, input, &mut link);
-        while let Some((_, output)) = self.core.poll_output() {
+        self.core.handle(at, node, input, &mut self.wiring);
+        while let Some((node, output)) = self.core.poll_output() {
             match output {
                 Output::ReadGroupFile(_) => unreachable!("the endpoint is an address"),
                 Output::ReadCredential(_)
@@ -188,23 +248,27 @@ impl Program {
                 Output::Connect {
                     attempt, address, ..
                 } => {
-                    self.present = None;
+                    let lines = self.wiring.of(node);
+                    lines.present = None;
                     match self.transports.connect(&address) {
                         Ok(link) => {
-                            self.links.insert(attempt, Wired::new(link));
-                            self.present = Some(attempt);
+                            lines.links.insert(attempt, Wired::new(link));
+                            lines.present = Some(attempt);
                         }
-                        Err(reason) => self.handle(now, Input::LinkDown { attempt, reason }),
+                        Err(reason) => {
+                            self.handle(now, node, Input::LinkDown { attempt, reason });
+                        }
                     }
                 }
                 Output::Disconnect { attempt, reason } => {
                     self.trace
                         .say(now, || format!("{}: disconnects: {reason}", self.name));
-                    if let Some(wired) = self.links.get_mut(&attempt) {
+                    let lines = self.wiring.of(node);
+                    if let Some(wired) = lines.links.get_mut(&attempt) {
                         wired.ask().close(&reason);
                     }
-                    if self.present == Some(attempt) {
-                        self.present = None;
+                    if lines.present == Some(attempt) {
+                        lines.present = None;
                     }
                 }
                 Output::Ended => {
@@ -216,30 +280,36 @@ impl Program {
         }
     }
 
-    fn poll(&mut self, now: u64, attempt: u64) {
+    fn poll(&mut self, now: u64, node: NodeIndex, attempt: u64) {
         loop {
-            let Some(wired) = self.links.get_mut(&attempt) else {
+            let Some(wired) = self.wiring.of(node).links.get_mut(&attempt) else {
                 return;
             };
             let Some(event) = wired.link.poll() else {
                 return;
             };
             match event {
-                LinkEvent::Up => self.handle(now, Input::LinkUp { attempt }),
+                LinkEvent::Up => self.handle(now, node, Input::LinkUp { attempt }),
                 LinkEvent::Message(message) => {
-                    self.handle(now, Input::Message { attempt, message });
+                    self.handle(now, node, Input::Message { attempt, message });
                 }
                 LinkEvent::Down(reason) => {
                     self.trace.say(now, || {
-                        format!("{}: link {attempt} is down: {reason}", self.name)
+                        let of = if node == FIRST_NODE {
+                            String::new()
+                        } else {
+                            format!(" of its node {}", node.0)
+                        };
+                        format!("{}: link {attempt}{of} is down: {reason}", self.name)
                     });
-                    if self.present == Some(attempt) {
-                        self.handle(now, Input::LinkDown { attempt, reason });
-                        if self.present == Some(attempt) {
-                            self.present = None;
+                    if self.wiring.of(node).present == Some(attempt) {
+                        self.handle(now, node, Input::LinkDown { attempt, reason });
+                        let lines = self.wiring.of(node);
+                        if lines.present == Some(attempt) {
+                            lines.present = None;
                         }
                     }
-                    self.links.remove(&attempt);
+                    self.wiring.of(node).links.remove(&attempt);
                 }
                 LinkEvent::ReadDone { .. } | LinkEvent::WriteDone { .. } => {}
             }

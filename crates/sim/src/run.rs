@@ -92,14 +92,16 @@ pub fn find(
     })
 }
 
-/// A run, with a fault planted into the clients of this thread.
+/// A run, with a fault planted into what this thread runs of clients and of servers' parts in a cluster.
 pub(crate) fn attempt<T>(
     planted: Option<Planted>,
     run: impl FnOnce() -> Result<T, Violation>,
 ) -> Result<T, Violation> {
     client::plant(planted.and_then(Planted::client));
+    cluster::plant(planted.and_then(Planted::cluster));
     let result = catch_unwind(AssertUnwindSafe(run));
     client::plant(None);
+    cluster::plant(None);
     result.unwrap_or_else(|panic| {
         let text = panic
             .downcast_ref::<String>()

@@ -2,8 +2,7 @@
 //! get into trouble, and are asked at the end what became of every event.
 
 use crate::leases::{Letter, Turns};
-use crate::plan::{Plan, Trouble, Who};
-use crate::producer::TOPIC;
+use crate::plan::{Plan, TOPIC, Trouble, Who};
 use crate::program::Program;
 use crate::trace::{Trace, Violation};
 use crate::witness::Witness;

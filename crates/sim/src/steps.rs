@@ -2,7 +2,6 @@
 //! simulation runs in turn.
 
 mod check;
-mod fiber;
 mod ledger;
 mod plan;
 mod ranks;

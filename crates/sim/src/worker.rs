@@ -2,8 +2,7 @@
 //! leaves, dies, comes back.
 
 use crate::model::Model;
-use crate::plan::WorkerPlan;
-use crate::producer::TOPIC;
+use crate::plan::{TOPIC, WorkerPlan};
 use crate::program::Program;
 use crate::random::Random;
 use crate::trace::{Trace, Violation};

@@ -6,8 +6,8 @@ use crate::consumer::ConsumerActor;
 use crate::machine::Machine;
 use crate::member::MemberActor;
 use crate::model::Model;
-use crate::plan::{ConsumerPlan, Mishap, Plan};
-use crate::producer::{ProducerActor, TOPIC};
+use crate::plan::{ConsumerPlan, Mishap, Plan, TOPIC};
+use crate::producer::ProducerActor;
 use crate::program::Program;
 use crate::random::Random;
 use crate::requester::RequesterActor;
@@ -432,6 +432,7 @@ impl World {
     /// there. Returns where the partitions end.
     fn scan(&mut self, name: &str) -> Result<Vec<Position>, Violation> {
         let plan = ConsumerPlan {
+            topic: TOPIC.to_owned(),
             name: name.to_owned(),
             credit_bytes: 1 << 20,
             selects: false,

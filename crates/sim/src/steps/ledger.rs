@@ -1,6 +1,6 @@
 //! What programs have done and were told, in the order in which it happened.
 
-use super::fiber;
+use crate::fiber;
 use crate::trace::Trace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

@@ -1,9 +1,9 @@
 //! The programs: ranks that write and ranks that read, by the calls that any program makes.
 
-use super::fiber;
 use super::ledger::{Ledger, Role, Said, Who};
 use super::plan::StepsPlan;
 use super::script::{Found, Kind, Place, Variable, mix};
+use crate::fiber;
 use crate::random::Random;
 use client::{ClientError, Driver, Durability};
 use std::sync::Arc;

@@ -2,10 +2,10 @@
 
 use super::StepsSummary;
 use super::check::check;
-use super::fiber::{Fiber, FiberWait};
 use super::ledger::{Ledger, Role, Said, Who};
 use super::plan::{StepsMishap, StepsPlan};
 use super::ranks::Process;
+use crate::fiber::{Fiber, FiberWait};
 use crate::machine::Machine;
 use crate::program::Program;
 use crate::random::Random;
