@@ -1,7 +1,7 @@
 # The two commands of a fresh machine are `make demo` and `make test`.
 # Each target is a script of its own name in scripts/.
 
-.PHONY: help check setup wheel install demo demo-steps demo-sites demo-cluster test kill kill-sharing kill-steps bench bench-peers bench-steps bench-sites bench-shards bench-scenarios bench-workloads tomography clean
+.PHONY: help check setup wheel install demo demo-steps demo-sites demo-cluster test kill kill-sharing kill-cluster kill-steps bench bench-peers bench-steps bench-sites bench-shards bench-scenarios bench-workloads bench-scale tomography clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -35,6 +35,9 @@ kill: setup ## kill the server ROUNDS=200 times under load, and audit what it ke
 kill-sharing: setup ## kill and stop members of queues and groups, producers and the server, ROUNDS=200 times
 	@THALWEG_KILL_ROUNDS=$(or $(ROUNDS),200) scripts/kill-sharing
 
+kill-cluster: setup ## kill, stop and cut off servers of a cluster ROUNDS=100 times as topics move, and audit what was promised
+	@THALWEG_KILL_ROUNDS=$(or $(ROUNDS),100) scripts/kill-cluster
+
 kill-steps: setup ## kill ranks that write and read steps, and the server, ROUNDS=100 times, and audit what they were told
 	@THALWEG_KILL_ROUNDS=$(or $(ROUNDS),100) scripts/kill-steps
 
@@ -52,6 +55,9 @@ bench-sites: setup ## measure relay, gateway and TLS beside HAProxy and stunnel:
 
 bench-shards: setup ## measure two shards beside one, each with a share of a processor: ROUNDS=5 (needs root)
 	@scripts/bench-shards --rounds $(or $(ROUNDS),5)
+
+bench-scale: wheel ## measure what partitions, topics, clients and servers cost, at three sizes each: ROUNDS=3 (needs root; an hour)
+	@scripts/bench-scale --rounds $(or $(ROUNDS),3)
 
 bench-workloads: setup ## run the published streaming experiments beside RabbitMQ, over proxies and managed services (20 minutes)
 	@scripts/bench-workloads --repeat $(or $(REPEATS),1)

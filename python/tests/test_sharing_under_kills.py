@@ -1,6 +1,6 @@
-"""Queues and groups of real processes, which are killed and stopped at random.
+"""Queues and groups of real processes, which are killed and stopped at random, on one server and on a cluster.
 
-`make kill-sharing ROUNDS=100` runs it long. A failure prints its seed; with
+`make kill-sharing ROUNDS=100` and `make kill-cluster` run it long. A failure prints its seed; with
 `THALWEG_KILL_SEED` the same is done in the same order, though what happens in
 between is up to the machine.
 """
@@ -19,6 +19,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
+from sharing_under_kills.cluster import Cluster
 
 import thalweg
 
@@ -86,12 +89,19 @@ class Crew:
         return sum(journal.stat().st_size for journal in self.directory.iterdir())
 
 
-def wait(until: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WATCHDOG
+def wait(until: Callable[[], bool], what: str, progress: Callable[[], int] = int) -> None:
+    """Waits as long as there is `progress`: a backlog takes as long as it is long."""
+    done, deadline = progress(), time.monotonic() + WATCHDOG
     while not until():
+        if progress() > done:
+            done, deadline = progress(), time.monotonic() + WATCHDOG
         assert time.monotonic() < deadline, f"seed {SEED}: {what} did not come about"
         # Nothing tells of it; the cores are for those who bring it about.
         threading.Event().wait(0.02)
+
+
+def rest(seconds: float) -> None:
+    threading.Event().wait(seconds)
 
 
 def described(server: Any, kind: str, topic: str, name: str) -> list[dict[str, Any]]:
@@ -130,9 +140,11 @@ def run(crew: Crew) -> None:
         known |= now
         place = chance.randrange(len(crew.places))
         match chance.randrange(6):
-            case 0:
+            case 0 if not isinstance(crew.server, Cluster):
                 crew.server.kill()
                 crew.server.start()
+            case 0 | 3 if isinstance(crew.server, Cluster):
+                crew.server.disturb(chance, ["work", "readings"], rest)
             case 1 | 2:
                 crew.kill(place)
             # Progress needs a producer and somebody to take what it makes.
@@ -177,6 +189,25 @@ def audit_queue(crew: Crew, driver: thalweg.Driver, pushed: set[int]) -> None:
 
 
 def test_nothing_is_lost_or_done_under_two_leases(server: Any, tmp_path: Path) -> None:
+    check(server, tmp_path)
+
+
+def test_nor_where_servers_of_a_cluster_are_killed_or_stopped_or_cut_off(cluster: Cluster, tmp_path: Path) -> None:
+    check(cluster, tmp_path)
+    print(f"of the servers: {', '.join(cluster.done)}")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def check(server: Any, tmp_path: Path) -> None:
     print(f"THALWEG_KILL_SEED={SEED} THALWEG_KILL_ROUNDS={ROUNDS}")
     journals = tmp_path / "journals"
     journals.mkdir()
@@ -186,8 +217,8 @@ def test_nothing_is_lost_or_done_under_two_leases(server: Any, tmp_path: Path) -
         crew = Crew(server, journals)
         try:
             run(crew)
-            wait(lambda: drained(server, "queue", "work", "farm"), "an empty queue")
-            wait(lambda: drained(server, "group", "readings", "readers"), "the group's end")
+            wait(lambda: drained(server, "queue", "work", "farm"), "an empty queue", crew.progress)
+            wait(lambda: drained(server, "group", "readings", "readers"), "the group's end", crew.progress)
             crew.end("work", "read")
         finally:
             for _, process in crew.places:

@@ -19,6 +19,8 @@ import thalweg
 
 #: One event in so many cannot be handled.
 BAD_EVERY = 29
+#: How long a producer rests behind ten events, s.
+REST = 0.015
 ending = False
 
 
@@ -38,6 +40,8 @@ def produce(driver: thalweg.Driver, journal: int, number: int, _: int) -> None:
         for n, future in futures:
             future.result(120)
             os.write(journal, b"pushed %d\n" % n)
+        # Workers confirm one event at a time, and are to keep up.
+        time.sleep(REST)
 
 
 def next_of(consumer: Any) -> Any:
