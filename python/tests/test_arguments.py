@@ -61,10 +61,10 @@ OTHERS: dict[str, set[str]] = {
     "Driver": {"group_file", "address", "token", "credential", "namespace", "client_name"},
     "create_topic": {
         "name", "storage", "validator", "partition_selector", "serializer", "durability",
-        "retention", "keep_until_acknowledged", "overflow", "validate_on_server", "beside",
-        "exist_ok",
+        "retention", "keep_until_acknowledged", "overflow", "validate_on_server", "spread", "placement",
+        "beside", "exist_ok",
     },
-    "add_partitions": {"name", "storage"},
+    "add_partitions": {"name", "storage", "placement"},
     "Driver.close": set(),
     "Driver.seek": {"topic", "consumer"},
     "producer": {"name", "at_budget", "durability", "journal", "ordering"},

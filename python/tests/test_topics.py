@@ -199,6 +199,26 @@ def test_partitions_are_added_to_a_live_topic(driver: thalweg.Driver, name: str)
             producer.push({}, partition=2)
 
 
+def test_a_spread_topic_is_used_as_any_other(driver: thalweg.Driver, name: str) -> None:
+    topic = driver.create_topic(name, partitions=3, storage="memory", spread=True)
+    assert len(topic.partitions) == 3
+    with topic.producer() as producer:
+        ids = [producer.push({"n": n}) for n in range(30)]
+    assert {future.result().partition for future in ids} == {0, 1, 2}
+    described = driver.describe_topic(name)
+    assert described in driver.list_topics()
+    assert [partition.end for partition in described.partitions] == [10, 10, 10]
+    with topic.consumer("reader") as consumer:
+        events = [consumer.pull(timeout=60) for _ in range(30)]
+    assert sorted(event.metadata["n"] for event in events if event) == list(range(30))
+    with topic.queue("farm") as queue:
+        for event in queue.drain(idle=0.1):
+            event.acknowledge()
+    assert len(driver.add_partitions(name, 2, storage="memory").partitions) == 5
+    driver.delete_topic(name)
+    assert not driver.topic_exists(f"{name}/0")
+
+
 def test_status_is_a_dict(driver: thalweg.Driver) -> None:
     assert isinstance(driver.status(), dict)
 
@@ -425,3 +445,30 @@ def test_other_threads_run_while_metadata_is_judged(driver: thalweg.Driver, name
             sys.setswitchinterval(interval)
             over.set()
             thread.join()
+
+
+def test_what_is_open_of_a_spread_topic_uses_partitions_that_are_added(driver: thalweg.Driver, name: str) -> None:
+    topic = driver.create_topic(name, partitions=0, spread=True)
+    producer, consumer = topic.producer(), topic.consumer("reader")
+    with pytest.raises(thalweg.UnknownPartition, match="no partition"):
+        producer.push({"n": 0})
+    assert consumer.pull(timeout=0) is None
+    driver.add_partitions(name, 2, storage="memory")
+    topic.refresh()
+    for n in range(4):
+        producer.push({"n": n})
+    producer.flush()
+    assert sorted(consumer.pull(timeout=60).metadata["n"] for _ in range(4)) == [0, 1, 2, 3]
+    assert [partition.end for partition in driver.describe_topic(name).partitions] == [2, 2]
+
+
+def test_a_server_that_is_alone_has_no_labels_to_place_by(driver: thalweg.Driver, name: str) -> None:
+    assert driver.list_nodes() == []
+    with pytest.raises(thalweg.InvalidTopic, match="alone"):
+        driver.create_topic(name, placement={"rank": 0})
+    driver.create_topic(name, storage="memory")
+    with pytest.raises(thalweg.InvalidArgument, match="on one node"):
+        driver.add_partitions(name, placement={"host": "here"})
+    with pytest.raises(thalweg.InvalidTopic, match="label"):
+        driver.add_partitions(name, placement={"": "here"})
+    assert len(driver.describe_topic(name).partitions) == 1

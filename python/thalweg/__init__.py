@@ -37,6 +37,7 @@ from thalweg.descriptions import (
     Gap,
     Gathered,
     Lag,
+    NodeDescription,
     PartitionDescription,
     TopicDescription,
 )
@@ -102,6 +103,7 @@ __all__ = [
     "InvalidTopic",
     "LeaseExpired",
     "MemberFenced",
+    "NodeDescription",
     "NotAllowed",
     "OutOfRange",
     "PartitionDescription",

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer, TypeVar, disjoint_base
 
-from thalweg.descriptions import Cursor, Gap, Gathered, Lag, PartitionDescription, TopicDescription
+from thalweg.descriptions import Cursor, Gap, Gathered, Lag, NodeDescription, PartitionDescription, TopicDescription
 from thalweg.plugins import Plugin
 
 if TYPE_CHECKING:
@@ -168,6 +168,8 @@ class Driver:
         metadata_bytes_max: int | None = None,
         data_block_bytes: int | None = None,
         validate_on_server: bool = False,
+        spread: bool = False,
+        placement: Mapping[str, str | int] | None = None,
         beside: str | None = None,
         exist_ok: bool = False,
     ) -> Topic:
@@ -206,6 +208,10 @@ class Driver:
         - `metadata_bytes_max`: limit of an event's metadata, 1 MiB by default.
         - `data_block_bytes`: how much data one checksum covers, 4096 by default.
         - `validate_on_server`: whether the server checks metadata, too.
+        - `spread`: whether the partitions are spread over the nodes of a cluster:
+          each is a topic by itself, `"NAME/INDEX"`, and programs see one topic.
+        - `placement`: labels of the servers of a cluster on which it is made:
+          `{"rank": 1}`, `{"host": "node7"}`, or the operator's own; None is any.
         - `beside`: the name of a topic on whose shard of the server this one is
           made, as that of the dead letters of its queues has to be; None leaves
           that to the name. Raises `UnknownTopic` if there is none.
@@ -224,6 +230,11 @@ class Driver:
         """Deletes a topic with its events, cursors and gaps. Raises `UnknownTopic`."""
     def list_topics(self) -> list[TopicDescription]:
         """All topics of the namespace, a list of `TopicDescription` by name."""
+    def list_nodes(self) -> list[NodeDescription]:
+        """The nodes of the server's cluster, a list of `NodeDescription` by
+        number; empty if the server is alone. Raises `NotAllowed` if this driver
+        may not administer the server.
+        """
     def describe_topic(self, name: str, /) -> TopicDescription:
         """A topic's definition and partitions as they are now, a `TopicDescription`."""
     def add_partitions(
@@ -232,9 +243,11 @@ class Driver:
         partitions: int | None = None,
         *,
         storage: _Storage | list[_Storage] | None = None,
+        placement: Mapping[str, str | int] | None = None,
     ) -> TopicDescription:
         """Adds `partitions` partitions to a live topic; `storage` as for
-        `create_topic`. Producers and consumers that are open go on.
+        `create_topic`, and so is `placement`, for a topic that is spread. Producers
+        and consumers that are open go on, and use them.
         """
     def alter_topic(self, name: str, /, **changes: Any) -> TopicDescription:
         """Changes the definition of a live topic: `validator`, `retention`,

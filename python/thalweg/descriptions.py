@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from thalweg._thalweg import Event
 
-__all__ = ["Cursor", "Gap", "Gathered", "Lag", "PartitionDescription", "TopicDescription"]
+__all__ = ["Cursor", "Gap", "Gathered", "Lag", "NodeDescription", "PartitionDescription", "TopicDescription"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,26 @@ class TopicDescription:
     definition: dict[str, Any]
     """Validator, selector, serializer, durability, retention, limits."""
     partitions: tuple[PartitionDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDescription:
+    """A node of a cluster, as it was when it was asked for: a shard of one of its servers."""
+
+    node: int
+    """Its number in the cluster, for good."""
+    state: str
+    """``"serving"``, ``"away"`` or ``"draining"``."""
+    labels: dict[str, str]
+    """``host``, ``rank`` and ``pid`` of its server, and the operator's own: for ``placement``."""
+    shard: int
+    """Which shard of its server it is."""
+    topics: int
+    """How many topics are on it; a partition of a spread topic counts as one."""
+    endpoints: tuple[str, ...]
+    """The addresses at which it listens."""
+    directory: str
+    """Its data directory, 32 hexadecimal digits."""
 
 
 @dataclass(frozen=True, slots=True)

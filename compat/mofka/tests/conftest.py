@@ -34,6 +34,9 @@ _numbers = itertools.count()
 class Server:
     """A `thalweg serve` process on a directory of its own."""
 
+    #: How many servers there are.
+    count = 1
+
     def __init__(self, directory: Path, data: Path | None = None, wrapper: tuple[str, ...] = ()) -> None:
         self.directory = directory
         self.data = data or directory / "data"
@@ -93,12 +96,13 @@ class Dialect:
             if "partition_selector" in components:
                 components["selector"] = components.pop("partition_selector")
             driver.create_topic(name, **components)
-            for _ in range(partitions):
+            ranks = itertools.islice(itertools.cycle(range(driver.num_servers)), partitions)
+            for rank in ranks:
                 if storage == "memory":
-                    driver.add_memory_partition(name, 0)
+                    driver.add_memory_partition(name, rank)
                 else:
                     driver.add_default_partition(
-                        name, 0, driver.add_metadata_provider(0), driver.add_data_provider(0)
+                        name, rank, driver.add_metadata_provider(rank), driver.add_data_provider(rank)
                     )
         else:
             kind = "memory" if storage == "memory" else "default"
@@ -148,9 +152,39 @@ class Dialect:
         return [self.wait(consumer.pull()) for _ in range(count)]
 
 
+class ClusterOfServers(Server):
+    """Three servers that act as one, by one group file; the partitions of each topic are spread over them."""
+
+    count = 3
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        for rank in map(str, range(3)):
+            command = [thalweg.executable(), "serve", str(self.directory / f"data-{rank}")]
+            command += ["--group-file", str(self.group_file), "--cluster", str(self.directory / "shared")]
+            command += ["--rank", rank, "--size", "3", "--cluster-listen", "tls://127.0.0.1:0"]
+            with (self.directory / f"server-{rank}.log").open("ab") as log:
+                self.processes.append(subprocess.Popen(command, stdout=log, stderr=log))
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.terminate()
+        try:
+            for process in self.processes:
+                process.wait(60)
+        finally:
+            for process in self.processes:
+                process.kill()
+
+
 @pytest.fixture(scope="session")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("server"))
+    """One server, or with THALWEG_TEST_CLUSTER=1 a cluster of three."""
+    is_cluster = os.environ.get("THALWEG_TEST_CLUSTER") == "1"
+    server = (ClusterOfServers if is_cluster else Server)(tmp_path_factory.mktemp("server"))
     server.start()
     yield server
     server.stop()

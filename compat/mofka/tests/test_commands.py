@@ -93,9 +93,9 @@ def test_mofkactl_says_what_is_wrong(shared_server, name: str, tmp_path: Path) -
         ("topic", "create", name + "x", "-v", "schema", *group),
         ("topic", "create", name + "x", "-v", "no-such", *group),
         ("partition", "add", name + "x", "-r", "0", *group),
-        ("partition", "add", name, "-r", "1", *group),
+        ("partition", "add", name, "-r", shared_server.count, *group),
         ("partition", "add", name, "-r", "0", "--d.pool", "1", *group),
-        ("metadata", "add", "-r", "1", *group),
+        ("metadata", "add", "-r", shared_server.count, *group),
         ("metadata", "add", "-r", "0", "-g", tmp_path / "nowhere.json"),
         ("topic", "create", name + "x", "--v.schema", *group[:0]),
     ):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import diaspora_stream.api as diaspora
 import mochi.mofka.client as mofka
+import thalweg
 from diaspora_stream.api import Driver, Exception as MofkaException, TopicHandle
 from mochi.mofka.client import MofkaDriver
 from thalweg_mofka import Dialect as Generation
@@ -186,12 +189,41 @@ def test_partitions_that_are_added(driver: Driver, name: str) -> None:
 
 
 def test_a_partition_needs_a_topic_and_a_server(driver: Driver, name: str) -> None:
-    assert driver.num_servers == 1
+    servers = driver.num_servers
     with pytest.raises(MofkaException, match=name):
         driver.add_memory_partition(name, 0)
     driver.create_topic(name)
-    with pytest.raises(MofkaException, match="rank 1"):
-        driver.add_memory_partition(name, 1)
+    for add in (driver.add_memory_partition, driver.add_default_partition, driver.add_legacy_partition):
+        with pytest.raises(MofkaException, match=f"rank.{servers}"):
+            add(name, servers)
+    with pytest.raises(MofkaException, match=f"rank.{servers}"):
+        driver.add_metadata_provider(servers)
+    assert driver.open_topic(name).partitions == []
+
+
+def test_a_partition_is_on_the_server_of_its_rank(shared_server, driver: Driver, name: str) -> None:
+    assert driver.num_servers == shared_server.count
+    driver.create_topic(name)
+    opened = driver.open_topic(name)
+    producer = opened.producer("early")
+    consumer = opened.consumer("early")
+    for rank in reversed(range(driver.num_servers)):
+        before = topics_by_rank(shared_server)
+        driver.add_memory_partition(name, rank)
+        after = topics_by_rank(shared_server)
+        assert [at for at in after if after[at] != before[at]] == ([rank] if after else [])
+    # Each of them is used by who opened the topic when it had none.
+    for i in range(driver.num_servers):
+        producer.push({"i": i}).wait(60_000)
+    metadata = [consumer.pull().wait(60_000).metadata for _ in range(driver.num_servers)]
+    found = [json.loads(one) if isinstance(one, str) else one for one in metadata]
+    assert sorted(one["i"] for one in found) == list(range(driver.num_servers))
+
+
+def topics_by_rank(server: Any) -> dict[int, int]:
+    """How many topics are on each server of a cluster; empty of one that is alone."""
+    with thalweg.Driver(str(server.group_file)) as native:
+        return {int(node.labels["rank"]): node.topics for node in native.list_nodes()}
 
 
 # Thread pools.

@@ -87,6 +87,8 @@ pub enum Fault {
     MirroredUnchecked,
     /// Let a fenced producer go on.
     NoFencing,
+    /// Let a fenced producer go on where its successor has written nothing: on a partition that was added since.
+    FenceForgotten,
     /// Take requests of a leader epoch that is over.
     StaleLeaderEpoch,
     /// Skip the check of received bytes.

@@ -87,7 +87,8 @@ impl Identity {
     fn name<'a>(&'a self, topic: &'a str) -> Name<'a> {
         Name::Topic {
             project: &self.namespace,
-            topic,
+            // A partition of a spread topic is for those who may use that.
+            topic: topic::spread_name(topic),
         }
     }
 

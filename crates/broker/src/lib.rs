@@ -23,6 +23,8 @@ mod faults;
 mod flow;
 mod identity;
 mod ids;
+#[cfg(feature = "testing")]
+mod inspect;
 mod io;
 mod metadata_check;
 pub mod node;

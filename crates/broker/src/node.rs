@@ -40,7 +40,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::frame::FrameKind;
 use wire::message::Method;
-use wire::{ErrorCode, ErrorReply, TopicId};
+use wire::{ErrorReply, TopicId};
 
 /// One server's topics, partitions, consumers and producers, as a plain state machine. See [`crate::node`] for how it is driven.
 pub struct Node {
@@ -362,7 +362,7 @@ impl Node {
         if let Err(error) = allowed.and_then(|()| self.request(caller, request)) {
             let table = self.coordinator.commands.table();
             let error = about.elsewhere(error, caller, (&self.sessions, table), &self.ctx);
-            match again.filter(|_| error.code == ErrorCode::UnknownTopic) {
+            match again.filter(|_| Behind::may_be_wrong(&error)) {
                 Some(again) => self.wait_for_table(caller, again, Some(error)),
                 None => self.ctx.refuse(caller, error),
             }

@@ -3,8 +3,9 @@
 use crate::coordinator::table::TableNodes;
 use crate::ids::LEADER;
 use serde_json::{Value, json};
+use std::cmp::Reverse;
 use std::sync::{Arc, OnceLock};
-use topic::key_hash;
+use topic::{Placement, key_hash, part_of_name};
 use wire::record::{NodeRecord, NodeState};
 use wire::{DirectoryId, NodeId};
 
@@ -184,7 +185,21 @@ impl Nodes {
     /// The node that a new topic of this name is on, which all nodes agree on: the one whose number gives the greatest hash
     /// with it (rendezvous hashing, Thaler and Ravishankar 1998), so that one node more takes its share from each of the others and moves
     /// nothing between those. Of nodes of a table those alone that serve; that of none is node 0, which has no topics of such a table.
+    /// The partitions of a spread topic take the nodes in turn, in the order of those hashes with the topic's name: no node has two more
+    /// than another.
     pub fn home_of(&self, namespace: &str, name: &str) -> NodeId {
+        let home = self.home_among(namespace, name, &Placement::default());
+        home.unwrap_or(LEADER)
+    }
+
+    /// The same among the nodes with these labels: `None` if none of them takes topics.
+    pub(crate) fn home_among(
+        &self,
+        namespace: &str,
+        name: &str,
+        placement: &Placement,
+    ) -> Option<NodeId> {
+        let (name, place) = part_of_name(name).unwrap_or((name, 0));
         let weight = |node: &NodeId| {
             let mut key = node.0.to_le_bytes().to_vec();
             key.extend_from_slice(namespace.as_bytes());
@@ -193,14 +208,33 @@ impl Nodes {
             key.extend_from_slice(name.as_bytes());
             key_hash(&key)
         };
-        let home = match &self.0 {
-            Known::Shards(shards) => (0..shards.len() as u32).map(NodeId).max_by_key(weight),
+        let mut nodes: Vec<NodeId> = match &self.0 {
+            // Those have no labels.
+            Known::Shards(_) if !placement.is_anywhere() => Vec::new(),
+            Known::Shards(shards) => (0..shards.len() as u32).map(NodeId).collect(),
             Known::Table(nodes) => {
-                let serving = nodes.present().filter(|it| is_serving(it));
-                serving.map(|it| it.node).max_by_key(weight)
+                let wanted = |it: &&NodeRecord| is_serving(it) && placement.accepts(&it.labels.0);
+                nodes.present().filter(wanted).map(|it| it.node).collect()
             }
         };
-        home.unwrap_or(LEADER)
+        if place == 0 {
+            return nodes.into_iter().max_by_key(weight);
+        }
+        nodes.sort_by_cached_key(|node| Reverse(weight(node)));
+        let turn = place as usize % nodes.len().max(1);
+        nodes.get(turn).copied()
+    }
+
+    /// Whether a node has these labels, be it away or draining.
+    pub(crate) fn has_labelled(&self, placement: &Placement) -> bool {
+        match &self.0 {
+            _ if placement.is_anywhere() => true,
+            Known::Shards(_) => false,
+            Known::Table(nodes) => {
+                let mut present = nodes.present();
+                present.any(|it| placement.accepts(&it.labels.0))
+            }
+        }
     }
 
     /// The node that has this data directory.
@@ -254,7 +288,7 @@ mod tests {
     }
 
     fn homes(nodes: &Nodes) -> Vec<u32> {
-        let names = (0..3000).map(|number| format!("run/{number}"));
+        let names = (0..3000).map(|number| format!("run.{number}"));
         names.map(|name| nodes.home_of("", &name).0).collect()
     }
 
@@ -286,6 +320,24 @@ mod tests {
                 .map(|n| nodes(2).home_of("b", &n.to_string()))
                 .collect::<Vec<_>>(),
         );
+    }
+
+    #[test]
+    fn partitions_of_a_spread_topic_take_the_nodes_in_turn_and_begin_where_the_topic_is() {
+        for count in 1..=5_u32 {
+            let nodes = nodes(count as usize);
+            for name in ["a", "b", "c"] {
+                let homes: Vec<NodeId> = (0..2 * count)
+                    .map(|index| nodes.home_of("p", &topic::part_name(name, index)))
+                    .collect();
+                assert_eq!(homes[0], nodes.home_of("p", name));
+                let mut once = homes[..count as usize].to_vec();
+                assert_eq!(once, homes[count as usize..]);
+                once.sort();
+                once.dedup();
+                assert_eq!(once.len(), count as usize);
+            }
+        }
     }
 
     #[test]
@@ -359,6 +411,49 @@ mod tests {
                 .filter(|(now, was)| now != was)
                 .all(|(_, was)| was == 2)
         );
+    }
+
+    #[test]
+    fn what_is_placed_by_labels_takes_the_nodes_that_have_them_in_turn() {
+        use NodeState::{Away, Draining, Serving};
+        let mut table = TableNodes::default();
+        let nodes = [
+            (1, "0", Serving),
+            (2, "0", Serving),
+            (3, "1", Away),
+            (4, "2", Draining),
+        ];
+        for (node, rank, state) in nodes {
+            table.apply(NodeRecord {
+                node: NodeId(node),
+                directory: DirectoryId(node.into()),
+                epoch: 1,
+                shard: 0,
+                endpoints: Endpoints::default(),
+                labels: Labels([("rank".to_owned(), rank.to_owned())].into_iter().collect()),
+                state,
+            });
+        }
+        let mut known = Arc::new(Nodes::of_table());
+        assert!(known.has_labelled(&Placement::default()));
+        assert!(!known.has_labelled(&Placement::rank(0)));
+        Nodes::follow(&mut known, &table);
+        let home = |index, rank| {
+            known.home_among("", &topic::part_name("t", index), &Placement::rank(rank))
+        };
+        // The two shards of one server.
+        assert_ne!(home(0, 0), home(1, 0));
+        assert_eq!(home(0, 0), home(2, 0));
+        assert!(
+            [home(0, 0), home(1, 0)]
+                .iter()
+                .all(|it| it.unwrap() <= NodeId(2))
+        );
+        // They are known, and take nothing now.
+        for rank in [1, 2] {
+            assert!(home(0, rank).is_none() && known.has_labelled(&Placement::rank(rank)));
+        }
+        assert!(home(0, 3).is_none() && !known.has_labelled(&Placement::rank(3)));
     }
 
     #[test]

@@ -137,7 +137,7 @@ impl Partition {
                     topic: record.topic,
                     partition: record.partition,
                 },
-                name: format!("{topic_name}/{}", record.partition),
+                name: topic::part_name(topic::spread_name(&topic_name), record.partition.0),
                 storage,
                 durability,
                 visible_at,

@@ -115,8 +115,7 @@ impl PartitionRequests<'_> {
             ));
         }
         let mut storages = Vec::new();
-        for index in 0..topic.partitions.len() as u32 {
-            let index = PartitionIndex(index);
+        for (index, _) in topic.slots() {
             let storage = topic.storage_of(index)?;
             let partition = self.partitions.get(&storage);
             let partition = partition.ok_or_else(|| topic.closed(index))?;
@@ -185,7 +184,7 @@ impl PartitionRequests<'_> {
         &mut self,
         caller: RequestId,
         target: Target,
-        append: AppendMirrored,
+        mut append: AppendMirrored,
         batch: VerifiedCopy,
     ) -> Result<(), Refused> {
         self.drain.refuse_begun()?;
@@ -204,6 +203,10 @@ impl PartitionRequests<'_> {
         let Some(partition) = self.partitions.get_mut(&storage) else {
             return Err(topic.closed(index));
         };
+        if arriving.is_some() {
+            // What its node has synced by now, and perhaps acknowledged so, goes with that node's files.
+            append.durability = partition.store.storage.durability_max();
+        }
         let opening = Opening {
             link: caller.link,
             number: append.opening,

@@ -19,7 +19,7 @@ use crate::view::{Readers, View, cursor_status, producer_status, topic_status};
 use serde_json::{Value, json};
 use std::collections::btree_set;
 use std::ops::Bound;
-use wire::{PartitionIndex, TopicId};
+use wire::TopicId;
 
 /// Rows of a slice: well below a millisecond, and the whole of a small server, whose figures so
 /// are of one moment.
@@ -242,14 +242,12 @@ impl StatusText {
                 }
             },
             At::Partitions { topic, next } => {
-                let slot = view
-                    .topics
-                    .get(topic)
-                    .and_then(|it| it.partitions.get(next));
+                let slot = view.topics.get(topic).and_then(|it| it.at(next));
                 let entry = view.commands.table().topic(topic);
-                let record =
-                    entry.and_then(|entry| entry.partitions.get(&PartitionIndex(next as u32)));
-                match slot.zip(record) {
+                let found = slot
+                    .zip(entry)
+                    .and_then(|((index, slot), entry)| Some((slot, entry.partitions.get(&index)?)));
+                match found {
                     Some((slot, record)) => {
                         self.row(&view.partition_status(record, slot));
                         let next = next + 1;
@@ -310,13 +308,9 @@ impl StatusText {
                 others,
             } => {
                 let topic = others.topic;
-                match view
-                    .topics
-                    .get(topic)
-                    .and_then(|it| it.partitions.get(next))
-                {
-                    Some(slot) => {
-                        let cursor = view.cursor(topic, &consumer, next);
+                match view.topics.get(topic).and_then(|it| it.at(next)) {
+                    Some((index, slot)) => {
+                        let cursor = view.cursor(topic, &consumer, index);
                         let mut behind = 0;
                         if let Some((kind, cursor)) = &cursor {
                             let lag = view.lag(slot, cursor);

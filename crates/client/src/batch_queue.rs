@@ -23,7 +23,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Duration;
 use topic::{
-    BATCH_STEPS_MAX, Definition, PartitionSelector, SelectorInput, Serializer, Steps, Validator,
+    BATCH_STEPS_MAX, Definition, PartitionSelector, SelectorError, SelectorInput, Serializer,
+    Steps, Validator,
 };
 use wire::batch::{BatchBuilder, EventParts, Headers};
 use wire::{PartitionIndex, ProducerEpoch, ProducerId};
@@ -143,6 +144,7 @@ impl PartitionQueue {
 }
 
 struct Queue {
+    /// From the topic's first partition on.
     partitions: Vec<PartitionQueue>,
     selector: Box<dyn PartitionSelector>,
     /// Whether the core was notified and has not looked yet.
@@ -213,8 +215,14 @@ impl ProducerShared {
         let share_bytes = share.bytes();
         let validator = topic.definition.validator().build(&*topic.plugins)?;
         let serializer = topic.serializer()?.clone();
-        let selector = topic.definition.partition_selector();
-        let selector = selector.build(&*topic.plugins, seed)?;
+        let selector = match topic.definition.part_of() {
+            // The producer of all partitions has chosen.
+            Some(of) => Box::new(Only(of.index)),
+            None => {
+                let selector = topic.definition.partition_selector();
+                selector.build(&*topic.plugins, seed)?
+            }
+        };
         Ok(Self {
             key: mailbox.next_key(),
             queue: Mutex::new(Queue {
@@ -465,12 +473,13 @@ impl ProducerShared {
             return Err(failure.clone());
         }
         let partition = queue.selector.select(input, self.topic.partition_count())?;
-        if queue.partitions.len() <= partition as usize {
+        let place = (partition - self.topic.first) as usize;
+        if queue.partitions.len() <= place {
             queue
                 .partitions
-                .resize_with(partition as usize + 1, PartitionQueue::default);
+                .resize_with(place + 1, PartitionQueue::default);
         }
-        let lane = &mut queue.partitions[partition as usize];
+        let lane = &mut queue.partitions[place];
         let mut notify = false;
         if let Some(open) = &lane.open
             && !open.fits(&self.options, inline, external, pieces.len(), steps)
@@ -490,7 +499,7 @@ impl ProducerShared {
                 }
             }
         }
-        let lane = &mut queue.partitions[partition as usize];
+        let lane = &mut queue.partitions[place];
         let (index, promise, full) = match &mut lane.open {
             Some(open) => {
                 if let Some(extra) = extra {
@@ -783,7 +792,7 @@ impl ProducerShared {
     pub fn acknowledged(&self, partition: u32) {
         let mut queue = self.lock();
         queue.in_flight -= 1;
-        queue.partitions[partition as usize].in_flight -= 1;
+        queue.partitions[(partition - self.topic.first) as usize].in_flight -= 1;
     }
 
     /// For the core: the next batch that may be sent, and until when others
@@ -823,7 +832,7 @@ impl ProducerShared {
                 queue.in_flight += 1;
                 lane.last_taken = Some(batch.promise.clone());
                 take.next = index + 1;
-                take.batch = Some((index as u32, batch));
+                take.batch = Some((self.topic.first + index as u32, batch));
                 return;
             }
         }
@@ -849,6 +858,15 @@ impl ProducerShared {
             }
         };
         if due { lane.open.take() } else { None }
+    }
+}
+
+/// The selector of a topic that is one partition of a spread one.
+struct Only(u32);
+
+impl PartitionSelector for Only {
+    fn select(&mut self, _: SelectorInput<'_>, _: u32) -> Result<u32, SelectorError> {
+        Ok(self.0)
     }
 }
 

@@ -11,8 +11,9 @@ use crate::error::ClientError;
 use crate::event::{ConsumedEvent, ReplyData};
 use crate::exclusive::{Having, Refused};
 use crate::explain::Explanation;
+use crate::following::release;
 use crate::future::PushFuture;
-use crate::handle::{Handle, Pull};
+use crate::handle::{BeginAdded, Handle, Many, Of, Pull};
 use crate::mailbox::{CallRequest, Command, Seek};
 use crate::options::{ConsumerOptions, GapCallback, GroupMember, PartitionsCallback};
 use crate::promise::{Answered, Pending, Promise};
@@ -82,7 +83,10 @@ impl TopicHandle {
 }
 
 /// A consumer in the process that opened it.
-type Open = Handle<Subscriptions>;
+type Open = Many<Subscriptions>;
+
+/// One handle of it: of all partitions of its topic, or of one of a spread topic.
+type One = Handle<Subscriptions>;
 
 /// What a handle has besides.
 pub(crate) struct Own {
@@ -96,15 +100,15 @@ impl Pull for Subscriptions {
     type Event = ConsumedEvent;
     type Own = Own;
 
-    fn came(open: &Open) -> Result<(), ClientError> {
+    fn came(open: &One) -> Result<(), ClientError> {
         follow_changes(open)
     }
 
-    fn event(_open: &Open, event: ConsumedEvent) -> ConsumedEvent {
+    fn event(_open: &One, event: ConsumedEvent) -> ConsumedEvent {
         event
     }
 
-    fn end(open: &Open) {
+    fn end(open: &One) {
         let consumer = open.feed.key;
         open.feed.mailbox.send(Command::CloseConsumer(consumer));
     }
@@ -131,7 +135,9 @@ impl Consumer {
         starts: Vec<(PartitionIndex, Position)>,
     ) -> Pending<Self> {
         Self::begin_checked(topic, "", options, |topic, name, options| {
-            begin_at(topic, name, options, start, starts)
+            begin_all(topic, name, options, |topic, name, options, seed| {
+                begin_at(topic, name, options, start, starts.clone(), seed)
+            })
         })
     }
 
@@ -156,7 +162,7 @@ impl Consumer {
             Err(error) => Pending::failed(error),
             Ok(opened) => opened.then(move |open| {
                 let slot = ForkSlot::new();
-                let _ = slot.get_or_make(|| Ok::<_, ClientError>(open));
+                release(Open::put(&slot, || Ok(open))?);
                 Ok(Self {
                     topic,
                     name,
@@ -173,8 +179,9 @@ impl Consumer {
         if let Some(open) = self.slot.get() {
             return Ok(open);
         }
-        self.slot
-            .get_or_make(|| begin(&self.topic, &self.name, &self.options)?.wait())
+        Open::put(&self.slot, || {
+            begin(&self.topic, &self.name, &self.options)?.wait()
+        })
     }
 
     /// The next event.
@@ -245,12 +252,13 @@ impl Consumer {
     /// [`ClientError::Invalid`] for one that is not read, and whatever
     /// the server had against acknowledgements sent before.
     pub fn acknowledge(&self, id: EventId) -> Result<(), ClientError> {
-        let open = self.open()?;
+        let all = self.open()?;
         let position = Position {
             incarnation: id.incarnation,
             offset: id.offset.plus(1),
         };
         let partition = id.partition.0;
+        let open = self.one(&all, id.partition)?;
         let mut waiting = open.feed.acknowledgements();
         let fenced = waiting.fenced.remove(&partition);
         if let Some(failure) = fenced.or_else(|| waiting.failure.take()) {
@@ -291,7 +299,9 @@ impl Consumer {
         metadata: &[u8],
         data: impl Into<ReplyData<'a>>,
     ) -> Result<PushFuture, ClientError> {
-        let replier = &self.open()?.own.replier;
+        let open = self.open()?;
+        let one = self.first(&open)?;
+        let replier = &one.own.replier;
         replier.reply(request, metadata, data.into(), true, false)
     }
 
@@ -305,7 +315,9 @@ impl Consumer {
         metadata: &[u8],
         data: impl Into<ReplyData<'a>>,
     ) -> Result<PushFuture, ClientError> {
-        let replier = &self.open()?.own.replier;
+        let open = self.open()?;
+        let one = self.first(&open)?;
+        let replier = &one.own.replier;
         replier.reply(request, metadata, data.into(), false, false)
     }
 
@@ -315,7 +327,16 @@ impl Consumer {
     /// # Errors
     /// In a forked child it may have to subscribe anew.
     pub fn begin_replying(&self) -> Result<Option<Answered>, ClientError> {
-        Ok(self.open()?.own.replier.begin())
+        let open = self.open()?;
+        Ok(self.first(&open)?.own.replier.begin())
+    }
+
+    /// What all that is read has in common.
+    fn first<'a>(&self, open: &'a Open) -> Result<Of<'a, One>, ClientError> {
+        open.first().ok_or_else(|| {
+            let why = format!("topic {} has no partition yet", self.topic.name());
+            ClientError::UnknownPartition(why)
+        })
     }
 
     /// Waits until everything that was acknowledged is durable. What was
@@ -333,14 +354,19 @@ impl Consumer {
             Ok(open) => open,
             Err(error) => return Pending::failed(error),
         };
-        let promise = Promise::new(&open.feed.mailbox);
-        open.feed.mailbox.send(Command::FlushAcknowledgements {
-            consumer: open.feed.key,
-            timeout,
-            promise: promise.clone(),
-        });
         let what = format!("the cursors of consumer {}", self.name);
-        Pending::new(promise, what, timeout, |_| Ok(()))
+        let mailbox = open.mailbox();
+        let all = open.all();
+        let flushes = all.iter().map(|one| {
+            let promise = Promise::new(mailbox);
+            mailbox.send(Command::FlushAcknowledgements {
+                consumer: one.feed.key,
+                timeout,
+                promise: promise.clone(),
+            });
+            Pending::new(promise, what.clone(), timeout, |_| Ok(()))
+        });
+        Pending::<()>::all_done(flushes.collect(), mailbox, what.clone(), timeout)
     }
 
     /// Goes to `position`, be it backwards; the cursor moves there, durably.
@@ -350,7 +376,8 @@ impl Consumer {
     /// not there, [`ClientError::Invalid`] for one that is not read, and within
     /// this consumer's selector or allocator.
     pub fn seek(&self, partition: PartitionIndex, position: Position) -> Result<(), ClientError> {
-        let open = self.open()?;
+        let all = self.open()?;
+        let open = self.one(&all, partition)?;
         // Before anything is moved.
         drop(self.puller_for_seek(&open)?);
         self.move_cursor(&open, partition, position)?.wait()?;
@@ -380,16 +407,27 @@ impl Consumer {
         partition: PartitionIndex,
         position: Position,
     ) -> Result<Pending<()>, ClientError> {
-        let open = self.open()?;
+        let all = self.open()?;
+        let open = self.one(&all, partition)?;
         let puller = self.puller_for_seek(&open)?;
         let moved = self.move_cursor(&open, partition, position)?;
         resubscribe(&open, puller, partition, position, None);
         Ok(moved)
     }
 
-    fn puller_for_seek<'a>(
+    /// What reads a partition.
+    fn one<'a>(
         &self,
         open: &'a Open,
+        partition: PartitionIndex,
+    ) -> Result<Of<'a, One>, ClientError> {
+        let one = open.of(partition);
+        one.ok_or_else(|| not_read(&self.name, &self.topic, partition))
+    }
+
+    fn puller_for_seek<'a>(
+        &self,
+        open: &'a One,
     ) -> Result<Having<'a, Puller<Subscribed>>, ClientError> {
         let deadline = Deadline::after(self.topic.driver.request_timeout());
         let had = open.puller.have(deadline);
@@ -398,7 +436,7 @@ impl Consumer {
 
     fn move_cursor(
         &self,
-        open: &Open,
+        open: &One,
         partition: PartitionIndex,
         position: Position,
     ) -> Result<Pending<()>, ClientError> {
@@ -425,7 +463,7 @@ impl Consumer {
         };
         let call = CallRequest {
             method: Method::MoveCursors,
-            topic: self.topic.id(),
+            topic: open.feed.topic.id,
             body: body.to_bytes(),
             targets: Vec::new(),
             behind: Vec::new(),
@@ -443,7 +481,7 @@ impl Consumer {
     /// Takes the gaps that were met so far.
     pub fn take_gaps(&self) -> Vec<(PartitionIndex, Gap)> {
         match self.slot.get() {
-            Some(open) => open.feed.take_gaps(),
+            Some(open) => open.take_gaps(),
             None => Vec::new(),
         }
     }
@@ -453,7 +491,10 @@ impl Consumer {
     /// is 0. In each partition they are, together with the events that were handed out and those
     /// that were lost, all from where it began to the last one that was handed out.
     pub fn skipped(&self) -> u64 {
-        self.slot.get().map_or(0, |open| open.feed.skipped())
+        let open = self.slot.get();
+        open.map_or(0, |open| {
+            open.all().iter().map(|one| one.feed.skipped()).sum()
+        })
     }
 
     /// Why this consumer gets no event now, or events without data: as [`crate::Driver::explain`], which
@@ -473,7 +514,7 @@ impl Consumer {
     /// Calls `callback` for each gap, on the thread that pulls past it.
     pub fn on_gap(&self, callback: Arc<GapCallback>) {
         if let Ok(open) = self.open() {
-            open.feed.set_on_gap(callback);
+            open.set_on_gap(&callback);
         }
     }
 
@@ -481,7 +522,7 @@ impl Consumer {
     /// nor call anything of the user's.
     pub(crate) fn on_arrival(&self, callback: Arc<dyn Fn() + Send + Sync>) {
         if let Some(open) = self.slot.get() {
-            open.feed.set_on_arrival(callback);
+            open.set_on_arrival(callback);
         }
     }
 
@@ -496,12 +537,12 @@ impl Consumer {
     /// For a reader with a way of waiting of its own: the count of news, to be
     /// given to [`Consumer::wait_for_news`].
     pub(crate) fn news(&self) -> Result<u64, ClientError> {
-        Ok(self.open()?.feed.news())
+        Ok(self.open()?.news())
     }
 
     /// Waits for news after `seen`; false when `deadline` has passed.
     pub(crate) fn wait_for_news(&self, seen: u64, deadline: Deadline) -> Result<bool, ClientError> {
-        Ok(self.open()?.feed.wait(seen, deadline))
+        Ok(self.open()?.wait(seen, deadline))
     }
 
     /// Events that are there, at most `max`; does not wait. `on_gap` is called for
@@ -513,24 +554,24 @@ impl Consumer {
     ) -> Result<Vec<ConsumedEvent>, ClientError> {
         let open = self.open()?;
         let mut events = Vec::new();
-        let Some(mut puller) = open.puller(Deadline::after(Duration::ZERO))? else {
-            return Ok(events);
-        };
-        let failure = loop {
-            if events.len() >= max {
-                break None;
+        let mut failure = None;
+        for one in open.all().iter() {
+            let Some(mut puller) = one.puller(Deadline::after(Duration::ZERO))? else {
+                continue;
+            };
+            while events.len() < max && failure.is_none() {
+                match puller.next() {
+                    Ok(Some(event)) => events.push(event),
+                    Ok(None) => break,
+                    Err(error) => failure = Some(error),
+                }
             }
-            match puller.next() {
-                Ok(Some(event)) => events.push(event),
-                Ok(None) => break None,
-                Err(error) => break Some(error),
-            }
-        };
-        let gaps = puller.arrivals.take_gaps();
-        drop(puller);
-        gaps.iter()
-            .for_each(|(partition, gap)| on_gap(*partition, gap));
-        open.feed.report_gaps(gaps);
+            let gaps = puller.arrivals.take_gaps();
+            drop(puller);
+            gaps.iter()
+                .for_each(|(partition, gap)| on_gap(*partition, gap));
+            one.feed.report_gaps(gaps);
+        }
         match failure {
             // It comes again with the next one.
             Some(error) if events.is_empty() => Err(error),
@@ -540,19 +581,20 @@ impl Consumer {
 
     /// Fails if nothing will come any more, however long it is waited for.
     pub(crate) fn standing(&self) -> Result<(), ClientError> {
-        self.open()?.feed.health()
+        self.open()?.health()
     }
 
     /// Why nothing will come any more of a partition, or of all, if so.
     pub(crate) fn failure(&self) -> Option<ClientError> {
-        self.slot.get()?.feed.failure()
+        let open = self.slot.get()?;
+        open.all().iter().find_map(|one| one.feed.failure())
     }
 
     /// Calls `callback` whenever [`Consumer::pull`] may have something new to
     /// say, on the runtime's thread: for bridges to other ways of waiting.
     pub fn on_ready(&self, callback: Box<dyn Fn() + Send + Sync>) {
         if let Ok(open) = self.open() {
-            open.feed.set_on_ready(Some(Arc::from(callback)));
+            open.set_on_ready(&Arc::from(callback));
         }
     }
 
@@ -560,7 +602,7 @@ impl Consumer {
     /// selector or allocator, where a pull or a seek of it is refused.
     pub fn is_pulling_here(&self) -> bool {
         let open = self.slot.get();
-        open.is_some_and(|open| open.puller.is_had_here())
+        open.is_some_and(|open| open.all().iter().any(|one| one.puller.is_had_here()))
     }
 
     /// The next event of a partition that a pull gives, if that is known: not
@@ -568,14 +610,18 @@ impl Consumer {
     pub fn position(&self, partition: PartitionIndex) -> Option<Position> {
         let open = self.slot.get()?;
         let deadline = Deadline::after(self.topic.driver.request_timeout());
-        let puller = open.puller.have(deadline).ok()?;
+        let one = open.of(partition)?;
+        let puller = one.puller.have(deadline).ok()?;
         puller.position(partition.0)
     }
 
     /// The partitions that are read.
     pub fn partitions(&self) -> Vec<u32> {
         match self.slot.get() {
-            Some(open) => open.feed.partitions(),
+            Some(open) => {
+                let all = open.all();
+                all.iter().flat_map(|one| one.feed.partitions()).collect()
+            }
             None => Vec::new(),
         }
     }
@@ -613,7 +659,7 @@ fn not_owned(consumer: &str, topic: &TopicHandle, partition: PartitionIndex) -> 
 }
 
 fn not_read(consumer: &str, topic: &TopicHandle, partition: PartitionIndex) -> ClientError {
-    let count = topic.state.partition_count();
+    let count = topic.partition_count();
     if partition.0 >= count {
         return ClientError::UnknownPartition(format!(
             "partition {partition} is out of range: {} has {count}, counted from 0",
@@ -630,8 +676,80 @@ fn begin(
     name: &str,
     options: &ConsumerOptions,
 ) -> Result<Pending<Open>, ClientError> {
+    begin_all(topic, name, options, begin_one)
+}
+
+/// Begins what `begin` does for the topic; of a spread topic for each partition that is read, as a topic by itself.
+fn begin_all(
+    topic: &TopicHandle,
+    name: &str,
+    options: &ConsumerOptions,
+    begin: impl Fn(&TopicHandle, &str, &ConsumerOptions, u128) -> Result<Pending<One>, ClientError>,
+) -> Result<Pending<Open>, ClientError> {
+    let session = topic.driver.session()?;
+    // The same for all partitions, so that all nodes have the members of a group in one order.
+    let seed = session.member_seed();
+    let Some(parts) = topic.parts() else {
+        let begun = begin(topic, name, options, seed)?;
+        return Ok(begun.then(|one| Ok(Open::only_one(one))));
+    };
+    if options.merge_wait.is_some() {
+        let why = "partitions of a spread topic cannot be merged: they are read from their nodes one by one";
+        return Err(ClientError::Invalid(why.to_owned()));
+    }
+    let chosen = options.partitions.as_ref();
+    let count = parts.len() as u32;
+    if let Some(wrong) = chosen.and_then(|all| all.iter().find(|one| **one >= count)) {
+        return Err(not_read(name, topic, PartitionIndex(*wrong)));
+    }
+    let is_read = |part: &&TopicHandle| chosen.is_none_or(|all| all.contains(&part.state.first));
+    let read: Vec<&TopicHandle> = parts.iter().filter(is_read).collect();
+    // One that reads none stands at one of them, which it does not read.
+    let read = match read.is_empty() {
+        true => parts.iter().take(1).collect(),
+        false => read,
+    };
+    let begun = read.into_iter().map(|part| {
+        let own = |chosen: &Vec<u32>| {
+            let own = chosen.iter().copied();
+            own.filter(|one| *one == part.state.first).collect()
+        };
+        let options = ConsumerOptions {
+            partitions: chosen.map(own),
+            ..options.clone()
+        };
+        begin(part, name, &options, seed)
+    });
+    let begun = begun.collect::<Result<Vec<_>, _>>()?;
+    let what = format!("the subscriptions of consumer {name} to {}", topic.name());
+    let added = chosen.is_none().then(|| begin_added(name, options, seed));
+    Open::begin(topic, begun, added, what)
+}
+
+/// Reads partitions that are added from their beginning, or from the cursor, if there is one.
+fn begin_added(name: &str, options: &ConsumerOptions, seed: u128) -> BeginAdded<Subscriptions> {
+    let (name, options) = (name.to_owned(), options.clone());
+    let start = match &*name {
+        "" => Start::Beginning,
+        _ => Start::Cursor,
+    };
+    Box::new(move |topic, parts| {
+        let begin = |part| begin_at(part, &name, &options, start, Vec::new(), seed);
+        let begun = parts.iter().map(begin).collect::<Result<Vec<_>, _>>();
+        begun.map_or_else(Pending::failed, |begun| {
+            topic.opened(begun, "subscriptions to partitions that were added")
+        })
+    })
+}
+
+fn begin_one(
+    topic: &TopicHandle,
+    name: &str,
+    options: &ConsumerOptions,
+    seed: u128,
+) -> Result<Pending<One>, ClientError> {
     let count = match options.start {
-        When::Start(start) => return begin_at(topic, name, options, start, Vec::new()),
+        When::Start(start) => return begin_at(topic, name, options, start, Vec::new(), seed),
         When::Last(count) => count,
     };
     let session = topic.driver.session()?;
@@ -642,7 +760,7 @@ fn begin(
         described.and_then(&session.mailbox, timeout, move |described| {
             let begun = described.and_then(|described| {
                 let starts = last_of(&described.partitions, count);
-                begin_at(&topic, &name, &options, Start::Beginning, starts)
+                begin_at(&topic, &name, &options, Start::Beginning, starts, seed)
             });
             begun.unwrap_or_else(Pending::failed)
         }),
@@ -672,16 +790,17 @@ fn begin_at(
     options: &ConsumerOptions,
     start: Start,
     starts: Vec<(PartitionIndex, Position)>,
-) -> Result<Pending<Open>, ClientError> {
+    seed: u128,
+) -> Result<Pending<One>, ClientError> {
     let session = topic.driver.session()?;
-    let count = topic.state.partition_count();
+    let (indices, count) = (topic.state.indices(), topic.state.partition_count());
     let partitions = match &options.partitions {
         // The group says which.
         None if options.group.is_some() => Vec::new(),
-        None => (0..count).collect(),
+        None => indices.clone().collect(),
         Some(partitions) => partitions.clone(),
     };
-    if let Some(wrong) = partitions.iter().find(|partition| **partition >= count) {
+    if let Some(wrong) = partitions.iter().find(|one| !indices.contains(one)) {
         return Err(ClientError::UnknownPartition(format!(
             "partition {wrong} is out of range: {} has {count}, counted from 0",
             topic.name()
@@ -710,7 +829,7 @@ fn begin_at(
             partitions,
             start,
             starts,
-            seed: session.member_seed(),
+            seed,
         }),
         timeout,
         promise: promise.clone(),
@@ -725,7 +844,7 @@ fn begin_at(
     };
     let wanted = (options.data.clone(), options.allocator.clone());
     let arrivals = Subscribed::new(feed.clone());
-    let open = Open::new(topic, feed, wanted, arrivals, own);
+    let open = One::new(topic, feed, wanted, arrivals, own);
     let early = Arc::downgrade(&open.puller);
     open.feed.set_begin_reading(Arc::new(move || {
         let Some(puller) = early.upgrade() else {
@@ -742,7 +861,7 @@ fn begin_at(
 }
 
 /// Calls the program back for what happened to partitions of its group.
-fn follow_changes(open: &Open) -> Result<(), ClientError> {
+fn follow_changes(open: &One) -> Result<(), ClientError> {
     let Some(member) = &open.own.member else {
         return Ok(());
     };
@@ -776,7 +895,7 @@ fn follow_changes(open: &Open) -> Result<(), ClientError> {
     Ok(())
 }
 
-fn forget(open: &Open, partitions: &[PartitionIndex]) {
+fn forget(open: &One, partitions: &[PartitionIndex]) {
     if let Ok(mut puller) = open.puller.have(Deadline::NEVER) {
         for partition in partitions {
             puller.forget(*partition);
@@ -785,7 +904,7 @@ fn forget(open: &Open, partitions: &[PartitionIndex]) {
 }
 
 fn resubscribe(
-    open: &Open,
+    open: &One,
     mut puller: Having<'_, Puller<Subscribed>>,
     partition: PartitionIndex,
     position: Position,

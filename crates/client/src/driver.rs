@@ -1,6 +1,5 @@
 //! The driver: one connection to one server, and what can be asked over it.
 
-use crate::check;
 use crate::clock::Clock;
 use crate::core::ClientCore;
 use crate::driving::SimulatedWait;
@@ -12,6 +11,7 @@ use crate::promise::{Pending, Promise, Reply};
 use crate::received_checksums::{ReadBack, ReceivedChecksums};
 use crate::session::{Call, Session};
 use crate::split_read::{self, Part};
+use crate::spread;
 use crate::status;
 use crate::strided::{Selections, StridedWanted};
 use crate::topic_state::TopicState;
@@ -415,7 +415,7 @@ impl Driver {
     /// # Errors
     /// As any call.
     pub fn topic_exists(&self, name: &str) -> Result<bool, ClientError> {
-        match self.describe_topic(name) {
+        match self.begin_describe_itself(name).wait() {
             Ok(_) => Ok(true),
             Err(error) if error.code() == Some(ErrorCode::UnknownTopic) => Ok(false),
             Err(error) => Err(error),
@@ -427,11 +427,39 @@ impl Driver {
     /// # Errors
     /// [`ClientError::Server`] with [`ErrorCode::UnknownTopic`].
     pub fn delete_topic(&self, name: &str) -> Result<(), ClientError> {
+        // Of a spread topic the partitions go when nobody can open it any more.
+        let parts = match self.begin_describe_itself(name).wait() {
+            Ok(described) => spread::names_of_parts(&described),
+            // A program that may delete it need not be allowed to look at it.
+            Err(error) if error.code() == Some(ErrorCode::NotAuthorized) => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        self.begin_delete_itself(name).wait()?;
+        let parts: Vec<_> = parts
+            .iter()
+            .map(|part| self.begin_delete_itself(part))
+            .collect();
+        for part in parts {
+            match part.wait() {
+                Err(error) if error.code() == Some(ErrorCode::UnknownTopic) => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes a topic by itself, without the partitions of a spread one: for tests of what is left of it.
+    #[doc(hidden)]
+    pub fn delete_topic_itself(&self, name: &str) -> Result<(), ClientError> {
+        self.begin_delete_itself(name).wait()
+    }
+
+    /// Deletes a topic by itself, without the partitions of a spread one.
+    pub(crate) fn begin_delete_itself(&self, name: &str) -> Pending<()> {
         let what = format!("topic {name} to be deleted");
         self.begin_call(Method::DeleteTopic, TopicId(0), &named(name), what, |_| {
             Ok(())
         })
-        .wait()
     }
 
     /// All topics of the namespace, on whichever nodes, in the order of their names.
@@ -453,7 +481,7 @@ impl Driver {
         }
         topics.sort_by(|one, other| one.name.cmp(&other.name));
         topics.dedup_by(|one, other| one.topic == other.topic);
-        Ok(topics)
+        Ok(spread::with_partitions(topics))
     }
 
     /// The topics of the node that this one is on; 0 is the first node.
@@ -475,6 +503,40 @@ impl Driver {
 
     /// [`Driver::describe_topic`], not waited for.
     pub fn begin_describe_topic(&self, name: &str) -> Pending<TopicDescription> {
+        let session = match self.session() {
+            Ok(session) => session,
+            Err(error) => return Pending::failed(error),
+        };
+        let driver = self.clone();
+        let described = self.begin_describe_itself(name);
+        described.and_then(&session.mailbox, self.request_timeout(), move |described| {
+            described.map_or_else(Pending::failed, |described| {
+                driver.begin_describe_parts(described)
+            })
+        })
+    }
+
+    /// The description of a spread topic with those of its partitions; that of any other as it is.
+    fn begin_describe_parts(&self, itself: TopicDescription) -> Pending<TopicDescription> {
+        let names = spread::names_of_parts(&itself);
+        if names.is_empty() {
+            return Pending::ready(itself);
+        }
+        let session = match self.session() {
+            Ok(session) => session,
+            Err(error) => return Pending::failed(error),
+        };
+        let parts = names
+            .iter()
+            .map(|name| self.begin_describe_itself(name))
+            .collect();
+        let what = format!("the description of the partitions of {}", itself.name);
+        let all = Pending::all(parts, &session.mailbox, what, self.request_timeout());
+        all.then(|parts| Ok(spread::joined(itself, parts)))
+    }
+
+    /// The same of the topic by itself, without the partitions of a spread one.
+    pub(crate) fn begin_describe_itself(&self, name: &str) -> Pending<TopicDescription> {
         let what = format!("the description of topic {name}");
         self.begin_call(
             Method::DescribeTopic,
@@ -485,40 +547,22 @@ impl Driver {
         )
     }
 
-    /// Adds partitions to a live topic. Handles learn of them by
-    /// [`crate::TopicHandle::refresh`].
-    ///
-    /// # Errors
-    /// [`ClientError::Server`] with [`ErrorCode::InvalidStorage`]; nothing is
-    /// added then.
-    pub fn add_partitions(
+    /// Changes the definition of a topic by itself, without those of the partitions of a spread one.
+    pub(crate) fn alter_itself(
         &self,
+        topic: TopicId,
         name: &str,
-        partitions: &[PartitionStorage],
+        changes: &str,
     ) -> Result<TopicDescription, ClientError> {
-        check::partition_count(partitions.len())?;
-        let topic = self.describe_topic(name)?.topic;
-        let body = AddPartitions {
-            partitions: partitions.to_vec(),
-        };
-        let what = format!("{} partitions to be added to {name}", partitions.len());
-        self.begin_call(Method::AddPartitions, topic, &body, what, |reply| {
-            description(&reply)
-        })
-        .wait()
+        self.begin_alter_itself(topic, name, changes).wait()
     }
 
-    /// Changes the definition of a live topic: `changes` is a JSON object of
-    /// `validator`, `retention`, `keep_until_acknowledged` and
-    /// `metadata_bytes_max`, each with its new value or null for its default.
-    /// Durable when it returns; what it says holds for everybody on the server
-    /// at once, for producers that are opened later.
-    ///
-    /// # Errors
-    /// [`ClientError::Server`] with [`ErrorCode::InvalidTopic`]; nothing is
-    /// changed then.
-    pub fn alter_topic(&self, name: &str, changes: &str) -> Result<TopicDescription, ClientError> {
-        let topic = self.describe_topic(name)?.topic;
+    pub(crate) fn begin_alter_itself(
+        &self,
+        topic: TopicId,
+        name: &str,
+        changes: &str,
+    ) -> Pending<TopicDescription> {
         let body = AlterTopic {
             changes: changes.to_owned(),
         };
@@ -526,7 +570,6 @@ impl Driver {
         self.begin_call(Method::AlterTopic, topic, &body, what, |reply| {
             description(&reply)
         })
-        .wait()
     }
 
     /// Every gap recorded for a topic, in the order of partition,
@@ -535,6 +578,15 @@ impl Driver {
     /// # Errors
     /// [`ClientError::Server`] with [`ErrorCode::UnknownTopic`].
     pub fn gaps(&self, topic: &str) -> Result<Vec<(PartitionIndex, Gap)>, ClientError> {
+        let parts = spread::names_of_parts(&self.begin_describe_itself(topic).wait()?);
+        let mut gaps = self.gaps_itself(topic)?;
+        for part in parts {
+            gaps.extend(self.gaps_itself(&part)?);
+        }
+        Ok(gaps)
+    }
+
+    fn gaps_itself(&self, topic: &str) -> Result<Vec<(PartitionIndex, Gap)>, ClientError> {
         let what = format!("the gaps of topic {topic}");
         self.begin_call(Method::ListGaps, TopicId(0), &named(topic), what, |reply| {
             let list = GapList::from_bytes("gap list", &reply.head);

@@ -43,6 +43,10 @@ pub enum Fault {
     AnyHint,
     /// Go from node to node as fast as they answer.
     EndlessHops,
+    /// Take a partition of an earlier topic of the name for one of this spread topic.
+    EarlierPart,
+    /// Go back to a partition's earlier leader, whoever says so.
+    LowerEpoch,
 }
 
 #[cfg(feature = "testing")]

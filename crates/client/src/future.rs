@@ -355,6 +355,23 @@ impl FlushFuture {
         Some((self.finish)())
     }
 
+    /// What is over when all of these are. The first error of what is left to do then is its own.
+    pub(crate) fn all(all: impl Iterator<Item = Self>) -> Self {
+        let (mut last, mut finishes) = (Vec::new(), Vec::new());
+        for one in all {
+            last.extend(one.last);
+            finishes.push(one.finish);
+        }
+        let finish = move || {
+            let finished = finishes.iter().map(|finish| finish());
+            finished.fold(Ok(()), Result::and)
+        };
+        Self {
+            last,
+            finish: Arc::new(finish),
+        }
+    }
+
     /// The result, if everything is acknowledged.
     pub fn try_get(&self) -> Option<Result<(), ClientError>> {
         self.result()

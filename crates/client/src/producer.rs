@@ -1,21 +1,27 @@
 //! A producer: events pushed into batches, futures that resolve to their ids.
 
-use crate::batch_queue::ProducerShared;
+use crate::batch_queue::{Identity, ProducerShared};
 use crate::core::Opening;
 use crate::error::ClientError;
 use crate::event::Event;
+use crate::following::{Following, Follows, release};
 use crate::future::{FlushFuture, PushFuture};
+use crate::handle::Of;
 use crate::journal::Journal;
-use crate::mailbox::Command;
+use crate::mailbox::{Command, Mailbox};
 use crate::options::{AtBudget, ProducerOptions};
 use crate::promise::{Pending, Promise};
 use crate::threads::Threads;
 use crate::topic_handle::TopicHandle;
 use memory::fork::ForkSlot;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
+use topic::{PartitionSelector, SelectorInput};
 use wire::{ProducerEpoch, ProducerId};
+
+/// Of a producer's budget, each partition of a spread topic has an equal part, but at least this.
+const PART_BUDGET_BYTES_MIN: u64 = 1 << 20;
 
 /// Appends events to a topic, in the order of each thread's pushes, each
 /// stored once. Can be used from several threads.
@@ -29,6 +35,10 @@ use wire::{ProducerEpoch, ProducerId};
 ///
 /// In a forked child it opens anew, with another producer id; the parent's
 /// futures fail with [`ClientError::Forked`] there.
+///
+/// Of a spread topic each partition fails by itself, and its node knows a producer of its own. Partitions that are added are used soon,
+/// and when a [`TopicHandle::refresh`] has returned; a producer with a name appends to those that there were when it was opened, for
+/// another one of the name may have come.
 pub struct Producer {
     topic: TopicHandle,
     options: ProducerOptions,
@@ -51,12 +61,53 @@ impl TopicHandle {
 }
 
 /// A producer in the process that opened it.
-struct Open {
+enum Open {
+    /// Of one topic.
+    Only(Lane),
+    /// Of the partitions of a spread topic.
+    Each(Box<Each>),
+}
+
+/// A lane for each partition of a spread topic.
+struct Each {
+    /// Held to choose, and to add.
+    chosen: Mutex<Chosen>,
+    mailbox: Arc<Mailbox>,
+    options: ProducerOptions,
+    journal: Option<Arc<Journal>>,
+    /// How it gets partitions that are added, if it does.
+    following: Option<Following>,
+}
+
+struct Chosen {
+    /// Chooses the lane.
+    selector: Box<dyn PartitionSelector>,
+    lanes: Arc<Vec<Arc<Lane>>>,
+}
+
+/// All lanes, in the order of their partitions.
+enum Lanes<'a> {
+    Only(&'a Lane),
+    Each(Arc<Vec<Arc<Lane>>>),
+}
+
+impl Lanes<'_> {
+    fn iter(&self) -> impl Iterator<Item = &Lane> {
+        let (only, each) = match self {
+            Self::Only(one) => (Some(*one), &[][..]),
+            Self::Each(each) => (None, &each[..]),
+        };
+        only.into_iter().chain(each.iter().map(|one| &**one))
+    }
+}
+
+/// What appends to one topic: to all of its partitions, or as one partition of a spread topic.
+struct Lane {
     shared: Arc<ProducerShared>,
     threads: Option<Arc<Threads>>,
 }
 
-impl Drop for Open {
+impl Drop for Lane {
     fn drop(&mut self) {
         if let Some(threads) = &self.threads {
             threads.close();
@@ -73,6 +124,180 @@ impl Open {
             Some(path) => Some(Arc::new(Journal::open(path)?)),
             None => None,
         };
+        let Some(parts) = topic.parts() else {
+            let lane = Lane::begin(topic, options, journal)?;
+            return Ok(lane.then(|lane| Ok(Self::Only(lane))));
+        };
+        let is_named = options.name.is_some();
+        if is_named && parts.is_empty() {
+            let why = format!("topic {} has no partition yet", topic.name());
+            return Err(ClientError::UnknownPartition(why));
+        }
+        let selector = topic.state.definition.partition_selector();
+        let selector = selector.build(&*topic.state.plugins, session.seed())?;
+        let lanes = begin_lanes(topic, &parts, options, &journal)?;
+        let mailbox = session.mailbox.clone();
+        let (topic, options) = (topic.clone(), options.clone());
+        Ok(lanes.then(move |lanes| {
+            Ok(Self::Each(Box::new(Each {
+                chosen: Mutex::new(Chosen {
+                    selector,
+                    lanes: Arc::new(lanes.into_iter().map(Arc::new).collect()),
+                }),
+                mailbox,
+                options,
+                journal,
+                following: (!is_named).then(|| Following::new(topic)),
+            })))
+        }))
+    }
+
+    /// Puts it in its place, in this process; from now on it follows its topic.
+    fn put(
+        slot: &ForkSlot<Self>,
+        make: impl FnOnce() -> Result<Self, ClientError>,
+    ) -> Result<(), ClientError> {
+        let open = slot.get_or_make(make)?;
+        Following::start(&open);
+        release(open);
+        Ok(())
+    }
+
+    /// What an event with this input is to be appended by.
+    #[inline]
+    fn lane(&self, input: SelectorInput<'_>) -> Result<Of<'_, Lane>, ClientError> {
+        match self {
+            Self::Only(lane) => Ok(Of::Only(lane)),
+            Self::Each(each) => {
+                let mut chosen = each.lock();
+                let count = chosen.lanes.len() as u32;
+                let place = chosen.selector.select(input, count)?;
+                Ok(Of::Shared(chosen.lanes[place as usize].clone()))
+            }
+        }
+    }
+
+    fn lanes(&self) -> Lanes<'_> {
+        match self {
+            Self::Only(lane) => Lanes::Only(lane),
+            Self::Each(each) => Lanes::Each(each.lock().lanes.clone()),
+        }
+    }
+
+    fn mailbox(&self) -> &Arc<Mailbox> {
+        match self {
+            Self::Only(lane) => &lane.shared.mailbox,
+            Self::Each(each) => &each.mailbox,
+        }
+    }
+
+    /// As the server knows it, or as the node of the first partition does.
+    fn identity(&self) -> Result<Identity, ClientError> {
+        let lanes = self.lanes();
+        let first = lanes.iter().next();
+        first.map(|lane| lane.shared.identity()).ok_or_else(|| {
+            let why = "a producer of a topic that has no partition yet has no id";
+            ClientError::UnknownPartition(why.to_owned())
+        })
+    }
+
+    fn flush(&self) -> FlushFuture {
+        match self {
+            Self::Only(lane) => lane.flush(),
+            Self::Each(_) => FlushFuture::all(self.lanes().iter().map(Lane::flush)),
+        }
+    }
+
+    fn begin_flush(&self) -> FlushFuture {
+        match self {
+            Self::Only(lane) => lane.begin_flush(),
+            Self::Each(_) => FlushFuture::all(self.lanes().iter().map(Lane::begin_flush)),
+        }
+    }
+
+    /// Whether everything that was pushed was taken and acknowledged.
+    fn is_drained(&self) -> bool {
+        self.lanes().iter().all(Lane::is_drained)
+    }
+}
+
+impl Each {
+    fn lock(&self) -> MutexGuard<'_, Chosen> {
+        self.chosen.lock().expect("no holder panics here")
+    }
+}
+
+impl Follows for Open {
+    fn following(&self) -> Option<&Following> {
+        match self {
+            Self::Only(_) => None,
+            Self::Each(each) => each.following.as_ref(),
+        }
+    }
+
+    fn known(&self) -> usize {
+        self.lanes().iter().count()
+    }
+
+    fn add(this: &Arc<Self>, parts: &[TopicHandle]) -> Pending<()> {
+        let (each, following) = match &**this {
+            Self::Each(each) if !parts.is_empty() => (each, &each.following),
+            _ => return Pending::ready(()),
+        };
+        let Some(following) = following else {
+            return Pending::ready(());
+        };
+        let open = Arc::downgrade(this);
+        let lanes = begin_lanes(&following.topic, parts, &each.options, &each.journal);
+        let added = lanes.map(|lanes| {
+            lanes.then(move |lanes| {
+                let Some(open) = open.upgrade() else {
+                    return Ok(());
+                };
+                if let Self::Each(each) = &*open {
+                    let mut chosen = each.lock();
+                    let all = chosen.lanes.iter().cloned();
+                    let all = all.chain(lanes.into_iter().map(Arc::new));
+                    chosen.lanes = Arc::new(all.collect());
+                }
+                release(open);
+                Ok(())
+            })
+        });
+        added.unwrap_or_else(Pending::failed)
+    }
+}
+
+/// A lane for each of these partitions of a spread topic, whose partitions share the budget and the threads.
+fn begin_lanes(
+    topic: &TopicHandle,
+    parts: &[TopicHandle],
+    options: &ProducerOptions,
+    journal: &Option<Arc<Journal>>,
+) -> Result<Pending<Vec<Lane>>, ClientError> {
+    let session = topic.driver.session()?;
+    let count = topic.partition_count().max(1) as usize;
+    let options = ProducerOptions {
+        budget_bytes: (options.budget_bytes / count as u64).max(PART_BUDGET_BYTES_MIN),
+        threads: options.threads.div_ceil(count),
+        ..options.clone()
+    };
+    let lanes = parts
+        .iter()
+        .map(|part| Lane::begin(part, &options, journal.clone()));
+    let lanes = lanes.collect::<Result<Vec<_>, _>>()?;
+    let what = format!("a producer of {} to be opened", topic.name());
+    let timeout = topic.driver.request_timeout().min(options.ack_timeout);
+    Ok(Pending::all(lanes, &session.mailbox, what, timeout))
+}
+
+impl Lane {
+    fn begin(
+        topic: &TopicHandle,
+        options: &ProducerOptions,
+        journal: Option<Arc<Journal>>,
+    ) -> Result<Pending<Self>, ClientError> {
+        let session = topic.driver.session()?;
         let share = session.share(options.budget_bytes);
         let share_bytes = share.bytes();
         let mut shared_options = options.clone();
@@ -106,9 +331,23 @@ impl Open {
             timeout,
             promise: promise.clone(),
         });
-        let open = Self { shared, threads };
+        let lane = Self { shared, threads };
         let what = format!("a producer of {} to be opened", topic.name());
-        Ok(Pending::new(promise, what, timeout, move |_| Ok(open)))
+        Ok(Pending::new(promise, what, timeout, move |_| Ok(lane)))
+    }
+
+    fn push(&self, event: Event<'_>, at_budget: AtBudget) -> Result<PushFuture, ClientError> {
+        match &self.threads {
+            None => self.shared.push(event, at_budget),
+            Some(threads) => threads.push(&self.shared, &event, at_budget),
+        }
+    }
+
+    fn begin_flush(&self) -> FlushFuture {
+        match &self.threads {
+            None => self.shared.begin_flush(),
+            Some(_) => self.flush(),
+        }
     }
 
     fn flush(&self) -> FlushFuture {
@@ -135,7 +374,7 @@ impl Producer {
             Err(error) => Pending::failed(error),
             Ok(opened) => opened.then(move |open| {
                 let slot = ForkSlot::new();
-                let _ = slot.get_or_make(|| Ok::<_, ClientError>(open));
+                Open::put(&slot, || Ok(open))?;
                 Ok(Self {
                     topic,
                     options,
@@ -156,8 +395,9 @@ impl Producer {
 
     #[cold]
     fn open_anew(&self) -> Result<&Open, ClientError> {
-        self.slot
-            .get_or_make(|| Open::begin(&self.topic, &self.options)?.wait())?;
+        Open::put(&self.slot, || {
+            Open::begin(&self.topic, &self.options)?.wait()
+        })?;
         Ok(self.slot.get_ref().expect("the slot was just filled"))
     }
 
@@ -189,10 +429,12 @@ impl Producer {
         at_budget: AtBudget,
     ) -> Result<PushFuture, ClientError> {
         let open = self.open()?;
-        match &open.threads {
-            None => open.shared.push(event, at_budget),
-            Some(threads) => threads.push(&open.shared, &event, at_budget),
-        }
+        let input = SelectorInput {
+            key: event.key,
+            requested: event.partition,
+            metadata: event.metadata,
+        };
+        open.lane(input)?.push(event, at_budget)
     }
 
     /// Pushes an event of metadata alone: the fastest way.
@@ -201,13 +443,14 @@ impl Producer {
     /// As [`Producer::push`].
     #[inline]
     pub fn push_metadata(&self, metadata: &[u8]) -> Result<PushFuture, ClientError> {
-        let open = self.open()?;
-        match &open.threads {
-            None => open.shared.push_metadata(metadata),
-            Some(threads) => {
-                let at_budget = self.options.at_budget;
-                threads.push(&open.shared, &Event::new(metadata), at_budget)
-            }
+        let input = SelectorInput {
+            metadata,
+            ..SelectorInput::default()
+        };
+        let lane = self.open()?.lane(input)?;
+        match &lane.threads {
+            None => lane.shared.push_metadata(metadata),
+            Some(_) => lane.push(Event::new(metadata), self.options.at_budget),
         }
     }
 
@@ -218,10 +461,10 @@ impl Producer {
     /// future resolves to what becomes of the event. Never blocks.
     pub fn cancel(&self, future: &PushFuture) -> bool {
         match self.slot.get() {
-            Some(open) => match &open.threads {
-                None => open.shared.cancel(future),
-                Some(threads) => threads.cancel(&open.shared, future),
-            },
+            Some(open) => open.lanes().iter().any(|lane| match &lane.threads {
+                None => lane.shared.cancel(future),
+                Some(threads) => threads.cancel(&lane.shared, future),
+            }),
             None => false,
         }
     }
@@ -249,8 +492,7 @@ impl Producer {
     /// not hurried. It takes about a microsecond, and wakes nobody.
     pub fn begin_flush(&self) -> FlushFuture {
         match self.slot.get() {
-            Some(open) if open.threads.is_none() => open.shared.begin_flush(),
-            Some(open) => open.flush(),
+            Some(open) => open.begin_flush(),
             None => nothing_to_flush(),
         }
     }
@@ -268,7 +510,9 @@ impl Producer {
     /// with other messages.
     pub(crate) fn set_quiet(&self, is_quiet: bool) {
         if let Some(open) = self.slot.get() {
-            open.shared.set_quiet(is_quiet);
+            for lane in open.lanes().iter() {
+                lane.shared.set_quiet(is_quiet);
+            }
         }
     }
 
@@ -278,7 +522,9 @@ impl Producer {
         // Nothing is left for Drop to wait for.
         if let Some(open) = self.slot.get() {
             let error = ClientError::Closed;
-            for promise in open.shared.fail(&error) {
+            let lanes = open.lanes();
+            let promises = lanes.iter().flat_map(|lane| lane.shared.fail(&error));
+            for promise in promises {
                 promise.resolve(Err(error.clone()));
             }
         }
@@ -290,12 +536,12 @@ impl Producer {
         self.options.name.as_deref()
     }
 
-    /// Its id, as the server knows it.
+    /// Its id, as the server knows it; of a spread topic, as that of the first partition knows it.
     ///
     /// # Errors
-    /// In a forked child it may have to be opened anew.
+    /// In a forked child it may have to be opened anew; [`ClientError::UnknownPartition`] of a spread topic without partitions.
     pub fn id(&self) -> Result<ProducerId, ClientError> {
-        Ok(self.open()?.shared.identity().producer)
+        Ok(self.open()?.identity()?.producer)
     }
 
     /// Its life: a greater one of the same name fences it.
@@ -303,7 +549,7 @@ impl Producer {
     /// # Errors
     /// As [`Producer::id`].
     pub fn epoch(&self) -> Result<ProducerEpoch, ClientError> {
-        Ok(self.open()?.shared.identity().epoch)
+        Ok(self.open()?.identity()?.epoch)
     }
 
     /// Where it appends to.
@@ -313,7 +559,11 @@ impl Producer {
 
     /// Bytes held for events that are not acknowledged.
     pub fn held_bytes(&self) -> u64 {
-        self.slot.get().map_or(0, |open| open.shared.budget.held())
+        let held = |open: Arc<Open>| {
+            let lanes = open.lanes();
+            lanes.iter().map(|lane| lane.shared.budget.held()).sum()
+        };
+        self.slot.get().map_or(0, held)
     }
 }
 
@@ -323,9 +573,9 @@ impl Drop for Producer {
     /// runs on the thread that would be waited for.
     fn drop(&mut self) {
         if let Some(open) = self.slot.get()
-            && open.shared.mailbox.can_wait()
+            && open.mailbox().can_wait()
             // What was closed, or has failed, was given up.
-            && open.shared.failure().is_none()
+            && open.lanes().iter().all(|lane| lane.shared.failure().is_none())
             && !open.is_drained()
         {
             // A program that cares for the outcome holds futures, or calls `close`.

@@ -386,6 +386,55 @@ impl<T> Pending<T> {
         })
     }
 
+    /// The answers to all of these in their order, or the first error among them, when all are there.
+    pub(crate) fn all<A: Answerer + 'static>(
+        all: Vec<Self>,
+        answerer: &Arc<A>,
+        what: impl Into<What>,
+        timeout: Duration,
+    ) -> Pending<Vec<T>>
+    where
+        T: Send + 'static,
+    {
+        if all.is_empty() {
+            return Pending::ready(Vec::new());
+        }
+        let outer = Promise::new(answerer);
+        let left = Arc::new(AtomicUsize::new(all.len()));
+        let answers = all.iter().map(|_| None).collect::<Vec<_>>();
+        let answers = Arc::new(Mutex::new(answers));
+        for (place, one) in all.into_iter().enumerate() {
+            let (left, answers, outer) = (left.clone(), answers.clone(), outer.clone());
+            one.hand_to(move |answer| {
+                answers.lock().expect("no holder panics here")[place] = Some(answer);
+                // What the others put is seen by the last one.
+                if left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    outer.resolve(Ok(Reply::default()));
+                }
+            });
+        }
+        Pending::new(outer, what, timeout, move |_| {
+            let answers = std::mem::take(&mut *answers.lock().expect("no holder panics here"));
+            let answers = answers.into_iter();
+            answers
+                .map(|one| one.unwrap_or(Err(ClientError::Closed)))
+                .collect()
+        })
+    }
+
+    /// [`Pending::all`], of what is done or not.
+    pub(crate) fn all_done<A: Answerer + 'static>(
+        mut all: Vec<Pending<()>>,
+        answerer: &Arc<A>,
+        what: impl Into<What>,
+        timeout: Duration,
+    ) -> Pending<()> {
+        match all.len() {
+            1 => all.remove(0),
+            _ => Pending::all(all, answerer, what, timeout).then(|_| Ok(())),
+        }
+    }
+
     /// Hands the answer to `take`, which is one of ours, on whichever thread
     /// resolves it, when it is there; at once if it is.
     pub(crate) fn hand_to(mut self, take: impl FnOnce(Result<T, ClientError>) + Send + 'static)

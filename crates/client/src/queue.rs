@@ -25,7 +25,8 @@ pub use settlement::SettleFuture;
 use crate::core::Opening;
 use crate::error::ClientError;
 use crate::event::ConsumedEvent;
-use crate::handle::{Handle, Pull};
+use crate::following::release;
+use crate::handle::{BeginAdded, Handle, Many, Pull};
 use crate::mailbox::Command;
 use crate::promise::{Pending, Promise, Reply};
 use crate::replier::Replier;
@@ -87,7 +88,10 @@ impl TopicHandle {
 }
 
 /// A queue's consumer in the process that opened it.
-type Open = Handle<Leases>;
+type Open = Many<Leases>;
+
+/// One handle of it: of its topic, or of one partition of a spread topic.
+type One = Handle<Leases>;
 
 /// What a handle has besides.
 pub(crate) struct Own {
@@ -102,16 +106,16 @@ impl Pull for Leases {
     type Event = QueueEvent;
     type Own = Own;
 
-    fn came(open: &Open) -> Result<(), ClientError> {
+    fn came(open: &One) -> Result<(), ClientError> {
         open.feed.visit()
     }
 
-    fn event(open: &Open, (event, held): (ConsumedEvent, Held)) -> QueueEvent {
+    fn event(open: &One, (event, held): (ConsumedEvent, Held)) -> QueueEvent {
         let replier = Arc::downgrade(&open.own.replier);
         QueueEvent::new(event, open.feed.clone(), replier, held)
     }
 
-    fn end(open: &Open) {
+    fn end(open: &One) {
         open.feed.close();
         open.feed.mailbox.send(Command::CloseQueue {
             queue: open.feed.key,
@@ -141,18 +145,14 @@ impl QueueConsumer {
         let known = topic.begin_describe_consumers(&name);
         let made = known.and_then(&mailbox, timeout, {
             let (topic, queue) = (topic.clone(), options.queue.clone());
-            move |known| match dead_letter_topic(&topic, known, queue) {
-                Err(error) => Pending::failed(error),
-                Ok(None) => Pending::ready(()),
-                Ok(Some(name)) => topic.begin_companion(&name, topic.definition()),
-            }
+            move |known| begin_dead_letters(&topic, known, queue)
         });
         made.and_then(&mailbox, timeout, move |made| {
-            match made.and_then(|()| begin(&topic, &name, &options)) {
+            match made.and_then(|()| begin_all(&topic, &name, &options)) {
                 Err(error) => Pending::failed(error),
                 Ok(opened) => opened.then(move |open| {
                     let slot = ForkSlot::new();
-                    let _ = slot.get_or_make(|| Ok::<_, ClientError>(open));
+                    release(Open::put(&slot, || Ok(open))?);
                     Ok(Self {
                         topic,
                         name,
@@ -169,8 +169,9 @@ impl QueueConsumer {
         if let Some(open) = self.slot.get() {
             return Ok(open);
         }
-        self.slot
-            .get_or_make(|| begin(&self.topic, &self.name, &self.options)?.wait())
+        Open::put(&self.slot, || {
+            begin_all(&self.topic, &self.name, &self.options)?.wait()
+        })
     }
 
     /// The next event.
@@ -244,14 +245,17 @@ impl QueueConsumer {
     /// waits, and may be called again: the earlier end counts.
     pub fn wind_down(&self, within: Duration) {
         if let Some(open) = self.slot.get() {
-            open.feed.stop();
-            wind_down(&open, Duration::ZERO, within);
+            for one in open.closed().iter() {
+                one.feed.stop();
+                wind_down(one, Duration::ZERO, within);
+            }
         }
     }
 
     /// Whether nothing new is handed out any more, for the program is about to end.
     pub fn is_winding_down(&self) -> bool {
-        self.slot.get().is_some_and(|open| open.feed.is_stopped())
+        let open = self.slot.get();
+        open.is_some_and(|open| open.is_stopped())
     }
 
     /// Events for ever, until a pull fails or the program is about to end. An
@@ -264,7 +268,7 @@ impl QueueConsumer {
     /// new to say, on the runtime's thread: for bridges to other ways of waiting.
     pub fn on_ready(&self, callback: Box<dyn Fn() + Send + Sync>) {
         if let Ok(open) = self.open() {
-            open.feed.set_on_ready(Some(Arc::from(callback)));
+            open.set_on_ready(&Arc::from(callback));
         }
     }
 
@@ -272,7 +276,7 @@ impl QueueConsumer {
     /// that were lost, before they were settled.
     pub fn take_gaps(&self) -> Vec<(PartitionIndex, Gap)> {
         match self.slot.get() {
-            Some(open) => open.feed.take_gaps(),
+            Some(open) => open.take_gaps(),
             None => Vec::new(),
         }
     }
@@ -282,7 +286,9 @@ impl QueueConsumer {
     /// # Errors
     /// In a forked child it may have to join anew.
     pub fn queue_options(&self) -> Result<QueueOptions, ClientError> {
-        Ok(self.open()?.own.queue.clone())
+        let open = self.open()?;
+        let one = open.first().ok_or_else(|| no_partition(&self.topic))?;
+        Ok(one.own.queue.clone())
     }
 
     /// The name of the queue.
@@ -320,11 +326,24 @@ impl Drop for QueueConsumer {
     /// which runs on the thread that would be waited for.
     fn drop(&mut self) {
         if let Some(open) = self.slot.get()
-            && open.feed.mailbox.can_wait()
+            && open.mailbox().can_wait()
         {
             // A program that cares for the outcome calls `close`.
             let _ = begin_close(&open, self.options.session_timeout).wait();
         }
+    }
+}
+
+/// Makes the dead-letter topic, if the queue needs one and it is missing.
+fn begin_dead_letters(
+    topic: &TopicHandle,
+    known: Result<Vec<ConsumerDescription>, ClientError>,
+    queue: QueueOptions,
+) -> Pending<()> {
+    match dead_letter_topic(topic, known, queue) {
+        Err(error) => Pending::failed(error),
+        Ok(None) => Pending::ready(()),
+        Ok(Some(name)) => topic.begin_companion(&name, &topic.definition_now()),
     }
 }
 
@@ -358,11 +377,77 @@ fn check(
     topic.state.serializer().map(drop)
 }
 
-fn begin(
+/// Joins the queue; that of a spread topic at each partition, as a topic by itself. What may be here unsettled is divided among
+/// those.
+fn begin_all(
     topic: &TopicHandle,
     name: &str,
     options: &QueueConsumerOptions,
 ) -> Result<Pending<Open>, ClientError> {
+    let session = topic.driver.session()?;
+    let seed = session.member_seed();
+    let Some(parts) = topic.parts() else {
+        let begun = begin(topic, name, options, seed)?;
+        return Ok(begun.then(|one| Ok(Open::only_one(one))));
+    };
+    // Without one it is not known how its dead letters are stored, nor what the queue's options are.
+    if parts.is_empty() {
+        return Err(no_partition(topic));
+    }
+    let one_of = share_of(options, parts.len());
+    let begun = parts.iter().map(|part| begin(part, name, &one_of, seed));
+    let begun = begun.collect::<Result<Vec<_>, _>>()?;
+    let what = format!("the membership of queue {name} of {}", topic.name());
+    let added = begin_added(name, options, seed);
+    Open::begin(topic, begun, Some(added), what)
+}
+
+/// What may be here unsettled of one of so many partitions.
+fn share_of(options: &QueueConsumerOptions, count: usize) -> QueueConsumerOptions {
+    QueueConsumerOptions {
+        prefetch_events: (options.prefetch_events / count as u32).max(1),
+        prefetch_bytes: (options.prefetch_bytes / count as u64).max(1),
+        ..options.clone()
+    }
+}
+
+/// Joins the queue at partitions that are added, when they have where their dead letters go.
+fn begin_added(name: &str, options: &QueueConsumerOptions, seed: u128) -> BeginAdded<Leases> {
+    let (name, options) = (name.to_owned(), options.clone());
+    Box::new(move |topic, parts| {
+        let session = match topic.driver.session() {
+            Ok(session) => session,
+            Err(error) => return Pending::failed(error),
+        };
+        let (mailbox, timeout) = (session.mailbox.clone(), topic.driver.request_timeout());
+        let (topic, parts) = (topic.clone(), parts.to_vec());
+        let (name, options) = (name.clone(), options.clone());
+        let known = topic.begin_describe_consumers(&name);
+        let made = known.and_then(&mailbox, timeout, {
+            let (topic, queue) = (topic.clone(), options.queue.clone());
+            move |known| begin_dead_letters(&topic, known, queue)
+        });
+        made.and_then(&mailbox, timeout, move |made| {
+            let options = share_of(&options, topic.partition_count().max(1) as usize);
+            let begin = |part| begin(part, &name, &options, seed);
+            let begun = made.and_then(|()| parts.iter().map(begin).collect::<Result<Vec<_>, _>>());
+            begun.map_or_else(Pending::failed, |begun| {
+                topic.opened(begun, "a queue's partitions that were added")
+            })
+        })
+    })
+}
+
+fn no_partition(topic: &TopicHandle) -> ClientError {
+    ClientError::UnknownPartition(format!("topic {} has no partition yet", topic.name()))
+}
+
+fn begin(
+    topic: &TopicHandle,
+    name: &str,
+    options: &QueueConsumerOptions,
+    seed: u128,
+) -> Result<Pending<One>, ClientError> {
     let session = topic.driver.session()?;
     let share = session.share(options.prefetch_bytes);
     let state = topic.state.clone();
@@ -374,7 +459,7 @@ fn begin(
     session.mailbox.send(Command::Open {
         opening: Box::new(Opening::Queue {
             queue: feed.clone(),
-            seed: session.member_seed(),
+            seed,
         }),
         timeout,
         promise: promise.clone(),
@@ -393,7 +478,7 @@ fn begin(
     };
     let wanted = (options.data.clone(), options.allocator.clone());
     let arrivals = Leased::new(feed.clone());
-    let mut open = Open::new(topic, feed, wanted, arrivals, own);
+    let mut open = One::new(topic, feed, wanted, arrivals, own);
     let what = format!("the membership of {}", open.feed.title);
     Ok(Pending::new(promise, what, timeout, move |reply: Reply| {
         let joined = Joined::from_bytes("joined", &reply.head).map_err(ClientError::damaged)?;
@@ -402,7 +487,7 @@ fn begin(
     }))
 }
 
-fn wind_down(open: &Open, stop_after: Duration, leave_after: Duration) {
+fn wind_down(open: &One, stop_after: Duration, leave_after: Duration) {
     open.feed.mailbox.send(Command::WindDownQueue {
         queue: open.feed.key,
         stop_after,
@@ -411,15 +496,24 @@ fn wind_down(open: &Open, stop_after: Duration, leave_after: Duration) {
 }
 
 fn begin_close(open: &Open, timeout: Duration) -> Pending<()> {
-    open.feed.close();
-    let promise = Promise::new(&open.feed.mailbox);
-    open.feed.mailbox.send(Command::CloseQueue {
-        queue: open.feed.key,
-        timeout,
-        promise: Some(promise.clone()),
-    });
-    let what = format!("{} to leave", open.feed.title);
-    Pending::new(promise, what, timeout, |_| Ok(()))
+    let mailbox = open.mailbox();
+    let mut closed: Vec<Pending<()>> = Vec::new();
+    let mut name = "";
+    let all = open.closed();
+    for One { feed, .. } in all.iter() {
+        name = &feed.name;
+        feed.close();
+        let promise = Promise::new(mailbox);
+        mailbox.send(Command::CloseQueue {
+            queue: feed.key,
+            timeout,
+            promise: Some(promise.clone()),
+        });
+        let what = format!("{} to leave", feed.title);
+        closed.push(Pending::new(promise, what, timeout, |_| Ok(())));
+    }
+    let what = format!("all of {name} to leave");
+    Pending::<()>::all_done(closed, mailbox, what, timeout)
 }
 
 impl fmt::Debug for QueueConsumer {

@@ -210,7 +210,7 @@ impl Replier {
 
 /// Where replies to requests of a topic go.
 pub(crate) fn replies_of(topic: &TopicHandle) -> String {
-    format!("{}.replies", topic.name())
+    format!("{}.replies", topic::spread_name(topic.name()))
 }
 
 /// Replies are as durable as requests; what they say is the workers' matter.

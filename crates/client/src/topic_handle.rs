@@ -5,20 +5,22 @@ use crate::driver::{Driver, description};
 use crate::error::ClientError;
 use crate::fetched::{FetchedBatches, Metadata};
 use crate::mailbox::Command;
+use crate::part::Part;
 use crate::promise::Pending;
 use crate::received_checksums::ReadBack;
+use crate::spread::{self, definition_of, joined, known_to_some, one_of_each};
 use crate::strided::StridedWanted;
 use crate::topic_state::TopicState;
 use memory::Target;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
-use topic::Definition;
+use topic::{Definition, Placement, Spread, part_name};
 use wire::codec::Codec;
 use wire::message::{
-    ConsumerDescription, ConsumerList, ConsumerName, CreateTopic, Cursor, CursorList, CursorMove,
-    DataWanted, Fetch, Fetched, Method, MoveCursors, PartitionDescription, PartitionStorage,
-    ReadCursors, TopicDescription, TopicName,
+    AddPartitions, ConsumerDescription, ConsumerList, ConsumerName, CreateTopic, Cursor,
+    CursorList, CursorMove, DataWanted, Fetch, Fetched, Method, MoveCursors, PartitionDescription,
+    PartitionStorage, ReadCursors, TopicDescription, TopicName,
 };
 use wire::record::Position;
 use wire::{ErrorCode, PartitionIndex, TopicId};
@@ -27,15 +29,37 @@ use wire::{ErrorCode, PartitionIndex, TopicId};
 /// connections are lost over it.
 const COMPANION_TRIES: u32 = 3;
 
+/// The partitions of a spread topic, in the order of their indices. Only ever added.
+#[derive(Default)]
+pub(crate) struct Parts(RwLock<Arc<Vec<TopicHandle>>>);
+
+impl Parts {
+    fn known(&self) -> Arc<Vec<TopicHandle>> {
+        self.0.read().expect("no holder panics here").clone()
+    }
+
+    /// Those behind the ones that are known.
+    fn add(&self, parts: Vec<TopicHandle>) {
+        let mut known = self.0.write().expect("no holder panics here");
+        let count = known.len() as u32;
+        let new = parts.into_iter().filter(|part| part.state.first >= count);
+        let all = known.iter().cloned().chain(new);
+        *known = Arc::new(all.collect());
+    }
+}
+
 /// A topic that exists, or did when it was opened. Cheap to clone.
 #[derive(Clone)]
 pub struct TopicHandle {
     pub(crate) driver: Driver,
     pub(crate) state: Arc<TopicState>,
+    /// Of a spread topic: its partitions, as far as they are known.
+    pub(crate) parts: Option<Arc<Parts>>,
 }
 
 impl Driver {
-    /// Makes a topic with its first partitions, which may be none.
+    /// Makes a topic with its first partitions, which may be none. They are on one node; those of a topic whose definition says how
+    /// they are spread ([`Definition::spread`]) are each on a node of its own, and are none of `partitions`.
     ///
     /// # Errors
     /// [`ClientError::Server`] with [`ErrorCode::TopicExists`],
@@ -58,6 +82,27 @@ impl Driver {
         partitions: &[PartitionStorage],
     ) -> Pending<TopicHandle> {
         self.begin_create_topic_at(TopicId(0), name, definition, partitions)
+    }
+
+    /// [`Driver::create_topic`] with partitions that are spread over the nodes: each is a topic by itself, `NAME/INDEX`, that is made on a node
+    /// in turn and moves by itself. Programs see one topic.
+    ///
+    /// # Errors
+    /// As [`Driver::create_topic`]; what cannot be spread: steps and mirrors. If it fails after the topic itself was made, the next
+    /// [`Driver::open_topic`] makes what is missing.
+    pub fn create_spread_topic(
+        &self,
+        name: &str,
+        definition: &Definition,
+        partitions: &[PartitionStorage],
+    ) -> Result<TopicHandle, ClientError> {
+        let mut spread = Spread::default();
+        for storage in partitions {
+            let pushed = spread.push(&storage.kind, &storage.config, &Placement::default(), 1);
+            pushed.map_err(ClientError::Invalid)?;
+        }
+        let definition = definition.with_spread(spread);
+        self.create_topic(name, &definition.map_err(ClientError::invalid)?, &[])
     }
 
     /// [`Driver::create_topic`] on the node that has `beside`, as a queue's topic and that of its dead letters
@@ -89,16 +134,123 @@ impl Driver {
         if let Err(error) = check::partition_count(partitions.len()) {
             return Pending::failed(error);
         }
+        let (driver, session) = match self.session() {
+            Ok(session) => (self.clone(), session),
+            Err(error) => return Pending::failed(error),
+        };
+        let made = self.begin_create(beside, name, definition, partitions);
+        let made = made.then(move |made| TopicHandle::new(driver, made));
+        match definition.spread() {
+            None => made,
+            Some(_) => made.and_then(&session.mailbox, self.request_timeout(), |made| {
+                made.map_or_else(Pending::failed, TopicHandle::with_parts)
+            }),
+        }
+    }
+
+    /// Makes a topic by itself, without the partitions of a spread one, on the node that has `beside`.
+    pub(crate) fn begin_create(
+        &self,
+        beside: TopicId,
+        name: &str,
+        definition: &Definition,
+        partitions: &[PartitionStorage],
+    ) -> Pending<TopicDescription> {
         let body = CreateTopic {
             name: name.to_owned(),
             definition: definition.to_json(),
             partitions: partitions.to_vec(),
         };
-        let driver = self.clone();
         let what = format!("topic {name} to be made");
-        self.begin_call(Method::CreateTopic, beside, &body, what, move |reply| {
-            TopicHandle::new(driver, description(&reply)?)
+        self.begin_call(Method::CreateTopic, beside, &body, what, |reply| {
+            description(&reply)
         })
+    }
+
+    /// Makes a topic by itself, without the partitions of a spread one.
+    fn begin_create_itself(
+        &self,
+        name: &str,
+        definition: &Definition,
+    ) -> Pending<TopicDescription> {
+        self.begin_create(TopicId(0), name, definition, &[])
+    }
+
+    /// Adds partitions to a live topic. Handles learn of them by
+    /// [`crate::TopicHandle::refresh`].
+    ///
+    /// # Errors
+    /// [`ClientError::Server`] with [`ErrorCode::InvalidStorage`]; nothing is
+    /// added then.
+    pub fn add_partitions(
+        &self,
+        name: &str,
+        partitions: &[PartitionStorage],
+    ) -> Result<TopicDescription, ClientError> {
+        self.add_placed_partitions(name, partitions, &Placement::default())
+    }
+
+    /// [`Driver::add_partitions`] to a spread topic, on nodes with these labels.
+    ///
+    /// # Errors
+    /// As [`Driver::add_partitions`]; [`ClientError::Invalid`] if the topic is not spread and `placement` names labels. If no node has
+    /// the labels, [`ErrorCode::InvalidTopic`]; the partition is part of the topic all the same, and is made when a node has them.
+    pub fn add_placed_partitions(
+        &self,
+        name: &str,
+        partitions: &[PartitionStorage],
+        placement: &Placement,
+    ) -> Result<TopicDescription, ClientError> {
+        check::partition_count(partitions.len())?;
+        let described = self.begin_describe_itself(name).wait()?;
+        if let Some(changes) = spread::more_partitions(&described, partitions, placement)? {
+            return self.alter_topic(name, &changes);
+        }
+        if !placement.is_anywhere() {
+            return Err(ClientError::Invalid(format!(
+                "all partitions of {name} are on one node, so that none can be added at {placement}; a spread topic has each where it is to be"
+            )));
+        }
+        let topic = described.topic;
+        let body = AddPartitions {
+            partitions: partitions.to_vec(),
+        };
+        let what = format!("{} partitions to be added to {name}", partitions.len());
+        self.begin_call(Method::AddPartitions, topic, &body, what, |reply| {
+            description(&reply)
+        })
+        .wait()
+    }
+
+    /// Changes the definition of a live topic: `changes` is a JSON object of
+    /// `validator`, `retention`, `keep_until_acknowledged` and
+    /// `metadata_bytes_max`, each with its new value or null for its default.
+    /// Durable when it returns; what it says holds for everybody on the server
+    /// at once, for producers that are opened later.
+    ///
+    /// # Errors
+    /// [`ClientError::Server`] with [`ErrorCode::InvalidTopic`]; nothing is
+    /// changed then.
+    pub fn alter_topic(&self, name: &str, changes: &str) -> Result<TopicDescription, ClientError> {
+        let topic = self.begin_describe_itself(name).wait()?.topic;
+        let altered = self.alter_itself(topic, name, changes)?;
+        self.alter_parts(altered)
+    }
+
+    /// A spread topic was altered: its partitions are, and those that were added are made. Blocks.
+    fn alter_parts(&self, altered: TopicDescription) -> Result<TopicDescription, ClientError> {
+        let definition = definition_of(&altered)?;
+        if definition.spread().is_none() {
+            return Ok(altered);
+        }
+        let topic = TopicHandle::new(self.clone(), altered)?
+            .with_parts()
+            .wait()?;
+        for part in topic.parts().unwrap_or_default().iter() {
+            let changes = definition.changes_to_part(topic.id(), part.state.first);
+            self.alter_itself(part.id(), part.name(), &changes)?;
+        }
+        topic.refresh()
     }
 
     /// Opens a topic that exists.
@@ -109,11 +261,30 @@ impl Driver {
         self.begin_open_topic(name).wait()
     }
 
+    /// Opens a topic by itself: a spread one without its partitions, for somebody who moves it.
+    ///
+    /// # Errors
+    /// As [`Driver::open_topic`].
+    pub fn open_topic_itself(&self, name: &str) -> Result<TopicHandle, ClientError> {
+        let described = self.begin_describe_itself(name).wait()?;
+        Ok(TopicHandle {
+            parts: None,
+            ..TopicHandle::new(self.clone(), described)?
+        })
+    }
+
     /// [`Driver::open_topic`], not waited for.
     pub fn begin_open_topic(&self, name: &str) -> Pending<TopicHandle> {
+        let session = match self.session() {
+            Ok(session) => session,
+            Err(error) => return Pending::failed(error),
+        };
         let driver = self.clone();
-        self.begin_describe_topic(name)
-            .then(move |description| TopicHandle::new(driver, description))
+        let described = self.begin_describe_itself(name);
+        described.and_then(&session.mailbox, self.request_timeout(), move |described| {
+            let opened = described.and_then(|described| TopicHandle::new(driver, described));
+            opened.map_or_else(Pending::failed, TopicHandle::with_parts)
+        })
     }
 
     /// Cursors of a consumer of a topic; of all of them, if the name is empty.
@@ -121,6 +292,10 @@ impl Driver {
     /// # Errors
     /// As any call.
     pub fn cursors(&self, topic: &TopicHandle, consumer: &str) -> Result<Vec<Cursor>, ClientError> {
+        if let Some(parts) = topic.parts() {
+            let known = parts.iter().map(|part| self.cursors(part, consumer));
+            return Ok(known.collect::<Result<Vec<_>, _>>()?.concat());
+        }
         let body = ReadCursors {
             consumer: consumer.to_owned(),
         };
@@ -177,6 +352,15 @@ impl Driver {
         how: CursorMove,
         positions: &[(PartitionIndex, Position)],
     ) -> Pending<()> {
+        if let Some(parts) = topic.parts() {
+            let moves = |part: &TopicHandle| {
+                let own = positions.iter().filter(|(at, _)| at.0 == part.state.first);
+                let own: Vec<_> = own.copied().collect();
+                (!own.is_empty()).then(|| self.begin_move_cursors(part, consumer, how, &own))
+            };
+            let moves = parts.iter().filter_map(moves).collect();
+            return topic.all_done(moves, "cursors to be moved");
+        }
         let body = MoveCursors {
             consumer: consumer.to_owned(),
             how,
@@ -191,6 +375,12 @@ impl Driver {
     /// # Errors
     /// [`ClientError::Server`] with [`ErrorCode::UnknownConsumer`].
     pub fn delete_consumer(&self, topic: &TopicHandle, consumer: &str) -> Result<(), ClientError> {
+        if let Some(parts) = topic.parts() {
+            let deleted = parts
+                .iter()
+                .map(|part| self.delete_consumer(part, consumer));
+            return known_to_some(deleted).map(drop);
+        }
         let body = ConsumerName {
             consumer: consumer.to_owned(),
         };
@@ -204,7 +394,12 @@ impl TopicHandle {
     pub(crate) fn new(driver: Driver, description: TopicDescription) -> Result<Self, ClientError> {
         let plugins = driver.options().plugins.clone();
         let state = Arc::new(TopicState::new(description, plugins)?);
-        Ok(Self { driver, state })
+        let parts = state.definition.spread().map(|_| Arc::default());
+        Ok(Self {
+            driver,
+            state,
+            parts,
+        })
     }
 
     /// The name.
@@ -215,6 +410,13 @@ impl TopicHandle {
     /// The topic, for as long as it exists.
     pub fn id(&self) -> TopicId {
         self.state.id
+    }
+
+    /// Its id, behind those of its partitions if it is spread: whose events are this topic's.
+    pub fn ids(&self) -> Vec<TopicId> {
+        let parts = self.parts().unwrap_or_default();
+        let parts = parts.iter().map(TopicHandle::id);
+        parts.chain([self.id()]).collect()
     }
 
     /// What it was opened with.
@@ -234,7 +436,21 @@ impl TopicHandle {
     /// Its partitions, as last known. While a producer or a consumer is open
     /// that is looked at now and then; [`TopicHandle::refresh`] asks at once.
     pub fn partitions(&self) -> Vec<PartitionDescription> {
-        self.state.partitions()
+        match self.parts() {
+            None => self.state.partitions(),
+            Some(parts) => {
+                let all = parts.iter().flat_map(|part| part.state.partitions());
+                all.collect()
+            }
+        }
+    }
+
+    /// How many partitions are known.
+    pub(crate) fn partition_count(&self) -> u32 {
+        match self.parts() {
+            None => self.state.partition_count(),
+            Some(parts) => parts.len() as u32,
+        }
     }
 
     /// The driver that it belongs to.
@@ -252,6 +468,14 @@ impl TopicHandle {
 
     /// [`TopicHandle::refresh`], not waited for.
     pub fn begin_refresh(&self) -> Pending<TopicDescription> {
+        match &self.parts {
+            None => self.begin_refresh_itself(),
+            Some(_) => self.begin_refresh_parts(),
+        }
+    }
+
+    /// The same of the topic by itself, without the partitions of a spread one.
+    pub(crate) fn begin_refresh_itself(&self) -> Pending<TopicDescription> {
         let body = TopicName {
             name: self.name().to_owned(),
         };
@@ -291,6 +515,9 @@ impl TopicHandle {
 
     /// [`TopicHandle::describe_consumers`], not waited for.
     pub fn begin_describe_consumers(&self, name: &str) -> Pending<Vec<ConsumerDescription>> {
+        if let Some(parts) = self.parts() {
+            return self.begin_describe_consumers_of(&parts, name);
+        }
         let body = ConsumerName {
             consumer: name.to_owned(),
         };
@@ -306,6 +533,9 @@ impl TopicHandle {
     /// Makes the topic `name`, if there is none, beside this one and with one partition that is
     /// stored like this topic's first.
     pub(crate) fn begin_companion(&self, name: &str, definition: &Definition) -> Pending<()> {
+        if definition.spread().is_some() {
+            return self.begin_spread_companion(name, definition);
+        }
         self.try_companion(name, definition, COMPANION_TRIES)
     }
 
@@ -324,7 +554,7 @@ impl TopicHandle {
         let (driver, definition) = (self.driver.clone(), definition.clone());
         let timeout = self.driver.request_timeout();
         let mailbox = session.mailbox.clone();
-        let known = self.driver.begin_describe_topic(name);
+        let known = self.driver.begin_describe_itself(name);
         let name = name.to_owned();
         let beside = self.id();
         let made = known.and_then(&mailbox, timeout, {
@@ -387,6 +617,12 @@ impl TopicHandle {
     }
 
     fn begin_fetch_of(&self, fetch: FetchRequest, metadata: Metadata) -> Pending<FetchedBatches> {
+        if self.parts.is_some() {
+            return match self.part(fetch.partition) {
+                Ok(part) => part.begin_fetch_of(fetch, metadata),
+                Err(error) => Pending::failed(error),
+            };
+        }
         let body = Fetch {
             partition: fetch.partition,
             from: fetch.from,
@@ -436,6 +672,17 @@ impl TopicHandle {
         wanted: &[DataWanted],
         into: Vec<Target>,
     ) -> Pending<Vec<Target>> {
+        if self.parts.is_some() {
+            let of = wanted.first().map(|one| one.partition);
+            if wanted.iter().any(|one| Some(one.partition) != of) {
+                let why = "events of one partition of a spread topic are read at once";
+                return Pending::failed(ClientError::Invalid(why.to_owned()));
+            }
+            return match self.part(of.unwrap_or(PartitionIndex(0))) {
+                Ok(part) => part.begin_read_data(wanted, into),
+                Err(error) => Pending::failed(error),
+            };
+        }
         let lengths: Vec<u64> = wanted
             .iter()
             .map(|one| one.segments.iter().map(|segment| segment.bytes).sum())
@@ -486,6 +733,232 @@ impl TopicHandle {
                 what: format!("selection {} of {name}: {wrong}", wrong.selection),
             })?;
             Ok(read.targets)
+        })
+    }
+}
+
+impl TopicHandle {
+    /// The partitions of a spread topic, each as a topic; `None` of any other.
+    pub(crate) fn parts(&self) -> Option<Arc<Vec<TopicHandle>>> {
+        self.parts.as_ref().map(|parts| parts.known())
+    }
+
+    /// One partition of a spread topic.
+    pub(crate) fn part(&self, partition: PartitionIndex) -> Result<TopicHandle, ClientError> {
+        let parts = self.parts().unwrap_or_default();
+        let part = parts.get(partition.0 as usize).cloned();
+        part.ok_or_else(|| {
+            ClientError::UnknownPartition(format!(
+                "partition {partition} is out of range: {} has {}, counted from 0",
+                self.name(),
+                parts.len()
+            ))
+        })
+    }
+
+    /// The topic with the partitions that its definition names, which are made if they are missing.
+    pub(crate) fn with_parts(self) -> Pending<Self> {
+        let definition = self.definition_now();
+        let (Some(spread), Some(parts)) = (definition.spread(), self.parts.clone()) else {
+            return Pending::ready(self);
+        };
+        let known = parts.known().len() as u32;
+        let missing = spread.makings().enumerate().skip(known as usize);
+        let missing = missing.map(|(index, making)| {
+            let storage = PartitionStorage {
+                kind: making.storage.to_owned(),
+                config: making.config.to_owned(),
+            };
+            let index = index as u32;
+            let part = Part {
+                driver: self.driver.clone(),
+                name: part_name(self.name(), index),
+                definition: definition.of_part(self.id(), index),
+                beside: TopicId(0),
+                storage,
+            };
+            part.open()
+        });
+        let opened = self.opened(missing.collect(), "partitions to be opened");
+        opened.then(move |opened| {
+            let opened = opened.into_iter();
+            let opened = opened.map(|part| Self::new(self.driver.clone(), part));
+            parts.add(opened.collect::<Result<_, _>>()?);
+            Ok(self)
+        })
+    }
+
+    /// All of several things that are asked for of this topic's partitions.
+    pub(crate) fn opened<T: Send + 'static>(
+        &self,
+        all: Vec<Pending<T>>,
+        what: &str,
+    ) -> Pending<Vec<T>> {
+        let session = match self.driver.session() {
+            Ok(session) => session,
+            Err(error) => return Pending::failed(error),
+        };
+        let what = format!("{what}, of {}", self.name());
+        Pending::all(all, &session.mailbox, what, self.driver.request_timeout())
+    }
+
+    fn all_done(&self, all: Vec<Pending<()>>, what: &str) -> Pending<()> {
+        self.opened(all, what).then(|_| Ok(()))
+    }
+
+    /// Asks how the topic is now, and each of its partitions; opens those that were added.
+    pub(crate) fn begin_refresh_parts(&self) -> Pending<TopicDescription> {
+        let session = match self.driver.session() {
+            Ok(session) => session,
+            Err(error) => return Pending::failed(error),
+        };
+        let (mailbox, timeout) = (session.mailbox.clone(), self.driver.request_timeout());
+        let topic = self.clone();
+        let grown = self
+            .begin_refresh_itself()
+            .and_then(&mailbox, timeout, move |itself| {
+                itself.map_or_else(Pending::failed, |itself| {
+                    topic.with_parts().then(|topic| Ok((topic, itself)))
+                })
+            });
+        // What is open of the topic has its new partitions when this is answered.
+        let grown = grown.and_then(&mailbox, timeout, |grown| match grown {
+            Err(error) => Pending::failed(error),
+            Ok((topic, itself)) => {
+                let followed = topic.state.call_followers();
+                let followed = topic.all_done(followed, "partitions that were added");
+                followed.then(|()| Ok((topic, itself)))
+            }
+        });
+        grown.and_then(&mailbox, timeout, |grown| {
+            let (topic, itself) = match grown {
+                Ok(grown) => grown,
+                Err(error) => return Pending::failed(error),
+            };
+            let parts = topic.parts().unwrap_or_default();
+            let parts = parts
+                .iter()
+                .map(TopicHandle::begin_refresh_itself)
+                .collect();
+            let described = topic.opened(parts, "the description of all partitions");
+            described.then(|parts| Ok(joined(itself, parts)))
+        })
+    }
+
+    /// Consumers of all partitions, each once.
+    pub(crate) fn begin_describe_consumers_of(
+        &self,
+        parts: &[Self],
+        name: &str,
+    ) -> Pending<Vec<ConsumerDescription>> {
+        let session = match self.driver.session() {
+            Ok(session) => session,
+            Err(error) => return Pending::failed(error),
+        };
+        let (mailbox, timeout) = (session.mailbox.clone(), self.driver.request_timeout());
+        let asked = parts.iter().map(|part| {
+            let answer = part.begin_describe_consumers(name);
+            answer.and_then(&mailbox, timeout, Pending::ready)
+        });
+        let asked = asked.collect();
+        let answers = self.opened(asked, "the consumers of all partitions");
+        answers.then(|answers| Ok(one_of_each(known_to_some(answers.into_iter())?)))
+    }
+
+    /// Makes the spread topic `name`, if there is none, with each partition beside the same one of this topic.
+    pub(crate) fn begin_spread_companion(
+        &self,
+        name: &str,
+        definition: &Definition,
+    ) -> Pending<()> {
+        let session = match self.driver.session() {
+            Ok(session) => session,
+            Err(error) => return Pending::failed(error),
+        };
+        let (mailbox, timeout) = (session.mailbox.clone(), self.driver.request_timeout());
+        let (topic, name) = (self.clone(), name.to_owned());
+        let definition = definition.clone();
+        let known = self.driver.begin_describe_itself(&name);
+        let itself = known.and_then(&mailbox, timeout, {
+            let (driver, mailbox) = (self.driver.clone(), mailbox.clone());
+            let (name, definition) = (name.clone(), definition.clone());
+            move |known| match known {
+                Err(error) if error.code() == Some(ErrorCode::UnknownTopic) => {
+                    let made = driver.begin_create_itself(&name, &definition);
+                    made.and_then(&mailbox, timeout, move |made| match made {
+                        Err(error) if error.code() == Some(ErrorCode::TopicExists) => {
+                            driver.begin_describe_itself(&name)
+                        }
+                        made => made.map_or_else(Pending::failed, Pending::ready),
+                    })
+                }
+                known => known.map_or_else(Pending::failed, Pending::ready),
+            }
+        });
+        // One that was made when this topic had fewer partitions gets those that were added.
+        let grown = itself.and_then(&mailbox, timeout, {
+            let (topic, name) = (self.clone(), name.clone());
+            move |itself| match itself {
+                Ok(itself) => topic.begin_growing_companion(itself, &name),
+                Err(error) => Pending::failed(error),
+            }
+        });
+        grown.and_then(&mailbox, timeout, move |itself| {
+            let itself = match itself {
+                Ok(itself) => itself,
+                Err(error) => return Pending::failed(error),
+            };
+            let definition = match Definition::from_json(&itself.definition) {
+                Ok(definition) => definition,
+                Err(error) => return Pending::failed(ClientError::invalid(error)),
+            };
+            let parts = topic.parts().unwrap_or_default();
+            let made = parts
+                .iter()
+                .zip(topic.partitions())
+                .map(|(part, partition)| {
+                    let index = part.state.first;
+                    let companion = Part {
+                        driver: topic.driver.clone(),
+                        name: part_name(&name, index),
+                        definition: definition.of_part(itself.topic, index),
+                        beside: part.id(),
+                        storage: partition.storage,
+                    };
+                    companion.open().then(|_| Ok(()))
+                });
+            topic.all_done(made.collect(), "topics beside the partitions")
+        })
+    }
+}
+
+impl TopicHandle {
+    /// The spread topic beside this one with as many partitions as this one has.
+    fn begin_growing_companion(
+        &self,
+        companion: TopicDescription,
+        name: &str,
+    ) -> Pending<TopicDescription> {
+        let known = definition_of(&companion).ok();
+        let known = known.and_then(|definition| Some(definition.spread()?.count()));
+        let (own, count) = (self.definition_now(), self.partition_count());
+        let own = own
+            .spread()
+            .filter(|_| known.is_some_and(|known| known < count));
+        let (Some(own), Ok(session)) = (own, self.driver.session()) else {
+            return Pending::ready(companion);
+        };
+        let changes = serde_json::json!({ "spread": own }).to_string();
+        let driver = &self.driver;
+        let grown = driver.begin_alter_itself(companion.topic, name, &changes);
+        let timeout = driver.request_timeout();
+        grown.and_then(&session.mailbox, timeout, move |grown| match grown {
+            Ok(grown) => Pending::ready(grown),
+            // Somebody has made it otherwise: it stays as it is.
+            Err(error) if error.code() == Some(ErrorCode::InvalidTopic) => {
+                Pending::ready(companion)
+            }
+            Err(error) => Pending::failed(error),
         })
     }
 }

@@ -1,14 +1,20 @@
 //! What is known of a topic, shared by its handles.
 
 use crate::error::ClientError;
+use crate::faults::{Fault, planted};
 use crate::mailbox::{Liveness, Mailbox};
+use crate::promise::Pending;
 use memory::fork::ForkSlot;
 use std::convert::Infallible;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use topic::{Definition, Plugins, Serializer};
 use wire::message::{PartitionDescription, TopicDescription};
 use wire::{Durability, TopicId};
+
+/// What is called when a topic may have more partitions. The answer comes when that is seen to, whether or not it could be done.
+pub(crate) type OnGrown = dyn Fn() -> Pending<()> + Send + Sync;
 
 /// What is known of a topic; shared by all handles, producers and consumers of it.
 pub(crate) struct TopicState {
@@ -27,6 +33,8 @@ pub(crate) struct TopicState {
     pub plugins: Arc<dyn Plugins>,
     /// Made when it is first needed: a program that only describes needs no plugin.
     serializer: OnceLock<Arc<dyn Serializer>>,
+    /// The index of the first partition: that of a partition of a spread topic is its index there.
+    pub first: u32,
     /// How many partitions there are: read by every push, so kept apart.
     partition_count: AtomicU32,
     /// As they were when the topic was opened: what a forked child starts from.
@@ -34,6 +42,8 @@ pub(crate) struct TopicState {
     partitions: ForkSlot<RwLock<Vec<PartitionDescription>>>,
     /// What is known of the node where it is, if that is another one than the first. Each process has its own connections.
     node: ForkSlot<RwLock<Option<Arc<Liveness>>>>,
+    /// What follows the partitions of a spread topic. Each process has its own.
+    followers: ForkSlot<Mutex<Vec<Weak<OnGrown>>>>,
 }
 
 impl TopicState {
@@ -50,6 +60,7 @@ impl TopicState {
         Ok(Self {
             name: description.name.into(),
             id: description.topic,
+            first: definition.part_of().map_or(0, |of| of.index),
             definition,
             alterations: AtomicU32::new(0),
             is_suspected: AtomicBool::new(false),
@@ -60,6 +71,7 @@ impl TopicState {
             opened: description.partitions,
             partitions: ForkSlot::new(),
             node: ForkSlot::new(),
+            followers: ForkSlot::new(),
         })
     }
 
@@ -126,6 +138,26 @@ impl TopicState {
         altered
     }
 
+    /// This is called whenever more is known of the topic, as long as there is another one of it.
+    pub fn add_follower(&self, follower: &Arc<OnGrown>) {
+        let Ok(followers) = self
+            .followers
+            .get_or_make(|| Ok::<_, Infallible>(Mutex::default()));
+        let mut followers = followers.lock().expect("no holder panics here");
+        followers.retain(|one| one.strong_count() > 0);
+        followers.push(Arc::downgrade(follower));
+    }
+
+    /// Has what follows the topic see to partitions that were added. The answers come when that is over.
+    pub fn call_followers(&self) -> Vec<Pending<()>> {
+        let Some(followers) = self.followers.get_ref() else {
+            return Vec::new();
+        };
+        let followers = followers.lock().expect("no holder panics here").clone();
+        let followers = followers.iter().filter_map(Weak::upgrade);
+        followers.map(|follower| follower()).collect()
+    }
+
     fn known(&self) -> Arc<RwLock<Vec<PartitionDescription>>> {
         let make = || Ok::<_, Infallible>(RwLock::new(self.opened.clone()));
         let Ok(known) = self.partitions.get_or_make(make);
@@ -157,6 +189,11 @@ impl TopicState {
         self.partition_count.load(Ordering::Relaxed)
     }
 
+    /// The indices of the partitions.
+    pub fn indices(&self) -> Range<u32> {
+        self.first..self.first + self.partition_count()
+    }
+
     pub fn partitions(&self) -> Vec<PartitionDescription> {
         self.known().read().expect("no holder panics here").clone()
     }
@@ -167,7 +204,9 @@ impl TopicState {
         let known = known.read().expect("no holder panics here");
         let of = |partition: &PartitionDescription| (partition.durability, partition.leader_epoch);
         let unknown = (Durability::Memory, 0);
-        known.get(partition as usize).map_or(unknown, of)
+        let place = partition.checked_sub(self.first);
+        let known = place.and_then(|place| known.get(place as usize));
+        known.map_or(unknown, of)
     }
 
     /// Takes over a newer description. False if it is of another topic.
@@ -182,7 +221,7 @@ impl TopicState {
         let mut partitions = description.partitions;
         for (new, old) in partitions.iter_mut().zip(known.iter()) {
             // A node that has lost the partition may describe it as it was: its leader is not gone back to.
-            if new.leader_epoch < old.leader_epoch {
+            if new.leader_epoch < old.leader_epoch && !planted(Fault::LowerEpoch) {
                 *new = old.clone();
             }
         }
@@ -191,6 +230,8 @@ impl TopicState {
         *known = partitions;
         drop(known);
         self.partition_count.fetch_max(count, Ordering::Relaxed);
+        // Nobody waits for them here.
+        drop(self.call_followers());
         true
     }
 }
@@ -230,6 +271,16 @@ mod tests {
             definition: Definition::default().to_json(),
             partitions: partitions.collect(),
         }
+    }
+
+    #[cfg(feature = "testing")]
+    #[test]
+    fn a_planted_way_back_to_an_earlier_leader_is_seen() {
+        let state = TopicState::new(described(&[3], 10), Arc::new(NoPlugins)).unwrap();
+        crate::faults::plant(Some(Fault::LowerEpoch));
+        state.update(described(&[2], 20));
+        crate::faults::plant(None);
+        assert_eq!(state.leadership(0).1, 2, "what is looked at below");
     }
 
     #[test]

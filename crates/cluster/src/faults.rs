@@ -1,6 +1,7 @@
 //! The faults that tests plant into the quorum and the links between servers.
 
 faults::faults! {
+    testing:
     /// A vote is answered before it is synced.
     VoteNotSynced,
     /// A follower answers an append before it is synced.

@@ -17,6 +17,8 @@ mod random;
 pub mod service;
 pub mod table;
 
+#[cfg(feature = "testing")]
+pub use faults::{Fault, plant};
 pub use quorum::{
     Change, ClusterId, DirectoryId, Identity, Input, Member, Output, Quorum, Recovered,
     RecoveryError, Refused, RequestId, Role, Settings, VoterId,

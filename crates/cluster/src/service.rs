@@ -7,8 +7,11 @@
 //!                                inbox ◄─┴────────────────┘ ◄──── what came of it
 //! ```
 
+mod refusals;
 #[cfg(test)]
 mod tests;
+
+pub use refusals::Remark;
 
 use crate::links::{NotSent, PeerEvent, PeerId, PeerLinks};
 use crate::member::{Input, Member, Output};
@@ -16,17 +19,15 @@ use crate::quorum::{Change, Refused, RequestId};
 use ::log::{Disk, Operation};
 use memory::thread::JoinHandle;
 use net::{NetError, Waker};
+use refusals::Refusals;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use wire::table::{Register, Registered, TableMessage};
 use wire::{DirectoryId, ErrorReply, NodeId};
-
-/// Of connections that were refused, one line is written in this time.
-const REFUSED_EVERY: Duration = Duration::from_secs(10);
 
 /// The nodes of this server, as the service's thread reaches them. None of the calls may wait.
 pub trait LocalNodes: Send {
@@ -62,8 +63,8 @@ pub struct ServiceParts {
     pub disk: Arc<dyn Disk>,
     /// The server's nodes.
     pub nodes: Box<dyn LocalNodes>,
-    /// Takes what the operator is to hear, a sentence each.
-    pub log: Box<dyn FnMut(String) + Send>,
+    /// Takes what the operator may hear.
+    pub log: Box<dyn FnMut(Remark) + Send>,
 }
 
 /// What is asked of the service's thread.
@@ -183,7 +184,7 @@ impl Service {
             parts,
             operations,
             began,
-            refused: None,
+            refusals: Refusals::default(),
         };
         let thread = memory::thread::spawn("thalweg-cluster", move || {
             running.run();
@@ -227,8 +228,7 @@ struct Running {
     parts: ServiceParts,
     operations: Sender<(u64, Operation)>,
     began: Instant,
-    /// When a line about a refused connection was written last.
-    refused: Option<Instant>,
+    refusals: Refusals,
 }
 
 impl Running {
@@ -238,7 +238,7 @@ impl Running {
         self.give(Input::Voters(voters));
         while !self.inbox.ends.load(Ordering::Acquire) {
             if let Err(error) = self.turn() {
-                (self.parts.log)(format!(
+                self.warn(format!(
                     "the links of the cluster: {error}; this server takes no part in it any more"
                 ));
                 break;
@@ -262,23 +262,18 @@ impl Running {
             match event {
                 PeerEvent::Up(PeerId(peer)) => self.give(Input::Up(DirectoryId(peer))),
                 PeerEvent::Down(peer, ended) => {
-                    (self.parts.log)(format!("{peer} is not reached: {ended}"));
+                    self.warn(format!("{peer} is not reached: {ended}"));
                     self.give(Input::Down(DirectoryId(peer.0)));
                 }
                 PeerEvent::Message(PeerId(peer), bytes) => {
                     self.give(Input::Message(DirectoryId(peer), bytes))
                 }
-                // Anybody can cause as many as they like.
-                PeerEvent::Refused { .. }
-                    if self.refused.is_some_and(|at| at.elapsed() < REFUSED_EVERY) => {}
                 PeerEvent::Refused { address, ended } => {
-                    self.refused = Some(Instant::now());
-                    (self.parts.log)(format!(
-                        "a connection from {address} became no link of the cluster: {ended}"
-                    ));
+                    let remark = self.refusals.remark(&address, &ended, Instant::now());
+                    remark.into_iter().for_each(&mut self.parts.log);
                 }
                 PeerEvent::AcceptFailed(error) => {
-                    (self.parts.log)(format!(
+                    self.warn(format!(
                         "the system gives no connection to other servers: {error}"
                     ));
                 }
@@ -291,7 +286,7 @@ impl Running {
                 Ask::Peers(peers) => self.parts.links.set_peers(&peers),
                 Ask::Renew { chain, key } => {
                     if let Err(error) = self.parts.links.renew(&chain, &key) {
-                        (self.parts.log)(format!("the old certificate is kept: {error}"));
+                        self.warn(format!("the old certificate is kept: {error}"));
                     }
                 }
             }
@@ -300,6 +295,10 @@ impl Running {
             self.give(Input::Timer);
         }
         Ok(())
+    }
+
+    fn warn(&mut self, line: String) {
+        (self.parts.log)(Remark::Warning(line));
     }
 
     fn give(&mut self, input: Input) {
@@ -331,12 +330,13 @@ impl Running {
             Output::Registered(directory, result) => nodes.registered(directory, result),
             Output::Changed { request, result } => nodes.changed(request, result),
             Output::Removed => {
-                log("this server votes no more: it was removed from the quorum".to_owned())
+                let line = "this server votes no more: it was removed from the quorum";
+                log(Remark::Warning(line.to_owned()));
             }
             Output::Failed(reason) => {
-                log(format!(
+                log(Remark::Warning(format!(
                     "this server votes no more until it is started again: {reason}"
-                ));
+                )));
             }
         }
     }

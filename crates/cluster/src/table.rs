@@ -176,6 +176,12 @@ impl TableVoter {
         Ok(voter)
     }
 
+    /// Has it lead with a fault that a simulation plants.
+    #[cfg(feature = "testing")]
+    pub fn plant(&mut self, fault: Option<broker::Fault>) {
+        self.leader.plant(fault);
+    }
+
     /// The id of its table, which is that of the cluster.
     fn table_id(&self) -> TableId {
         TableId(self.quorum.identity().cluster.0)

@@ -15,6 +15,8 @@ mod trouble;
 
 pub use link::{Link, LinkOptions, MirroredTopic, Side, Stop};
 pub use mover::{MOVE_HELD_BYTES, Moved, move_topic};
+#[cfg(feature = "testing")]
+pub use mover::{Time, move_topic_by};
 pub use progress::{Lag, LinkState, Progress};
 pub use setup::promote;
 pub use trouble::LinkError;

@@ -70,7 +70,31 @@ pub fn move_topic(
     to: NodeId,
     report: impl FnMut(u64),
 ) -> Result<Moved, LinkError> {
-    let mut mover = Mover::begin((source, target), name, to, report).map_err(ended)?;
+    move_by(&Machines, (source, target), name, to, report)
+}
+
+/// [`move_topic`], by another clock than the machine's, and by drivers that a simulation runs while the mover waits.
+///
+/// # Errors
+/// As there.
+#[cfg(feature = "testing")]
+pub fn move_topic_by(
+    time: &dyn Time,
+    drivers: (&Driver, &Driver),
+    name: &str,
+    to: NodeId,
+) -> Result<Moved, LinkError> {
+    move_by(time, drivers, name, to, |_| {})
+}
+
+fn move_by(
+    time: &dyn Time,
+    (source, target): (&Driver, &Driver),
+    name: &str,
+    to: NodeId,
+    report: impl FnMut(u64),
+) -> Result<Moved, LinkError> {
+    let mut mover = Mover::begin(time, (source, target), name, to, report).map_err(ended)?;
     let moved = mover.run();
     if moved.is_err() {
         mover.lanes.iter().for_each(Lane::cancel);
@@ -90,7 +114,30 @@ fn ended(trouble: Trouble) -> LinkError {
     LinkError::Refused(format!("it was not moved: {why}"))
 }
 
-struct Mover<R> {
+/// By which clock a mover goes, and how it waits.
+pub trait Time {
+    /// What time it is.
+    fn now(&self) -> Instant;
+
+    /// Waits for news, no longer than this.
+    fn wait(&self, news: &Stop, longest: Duration);
+}
+
+/// The machine's.
+struct Machines;
+
+impl Time for Machines {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn wait(&self, news: &Stop, longest: Duration) {
+        news.wait(longest);
+    }
+}
+
+struct Mover<'a, R> {
+    time: &'a dyn Time,
     pair: Pair,
     to: NodeId,
     lanes: Vec<Lane>,
@@ -101,8 +148,9 @@ struct Mover<R> {
     reported_at: Instant,
 }
 
-impl<R: FnMut(u64)> Mover<R> {
+impl<'a, R: FnMut(u64)> Mover<'a, R> {
     fn begin(
+        time: &'a dyn Time,
         (source, target): (&Driver, &Driver),
         name: &str,
         to: NodeId,
@@ -110,7 +158,7 @@ impl<R: FnMut(u64)> Mover<R> {
     ) -> Result<Self, Trouble> {
         let what = format!("topic {name}");
         let at = |error| trouble(&what, error);
-        let source = source.open_topic(name).map_err(at)?;
+        let source = source.open_topic_itself(name).map_err(at)?;
         let described = source.refresh().map_err(at)?;
         source.begin_move(to).wait().map_err(at)?;
         let copy = target.topic_as_described(described.clone()).map_err(at)?;
@@ -145,12 +193,13 @@ impl<R: FnMut(u64)> Mover<R> {
         let woken = waker.clone();
         let fetch = fetch_bytes(MOVE_HELD_BYTES, lanes.len());
         Ok(Self {
+            time,
             pair,
             to,
             lanes,
             shared: Shared {
                 wake: Arc::new(move || woken.wake()),
-                rate: Bucket::new(None, Instant::now()),
+                rate: Bucket::new(None, time.now()),
                 rate_at: None,
                 held: 0,
                 held_max: MOVE_HELD_BYTES,
@@ -165,16 +214,16 @@ impl<R: FnMut(u64)> Mover<R> {
             },
             waker,
             report,
-            reported_at: Instant::now(),
+            reported_at: time.now(),
         })
     }
 
     fn run(&mut self) -> Result<Moved, Trouble> {
         let event_bytes = event_bytes(&self.pair.described).max(1);
-        let mut pace = Pace::begin(self.left(), self.copied());
+        let mut pace = Pace::begin(self.left(), self.copied(), self.time.now());
         while self.left().saturating_mul(event_bytes) > LEFT_BYTES_MAX {
             self.copy()?;
-            match pace.look(self.left(), self.copied(), Instant::now()) {
+            match pace.look(self.left(), self.copied(), self.time.now()) {
                 Outlook::Nearer => {}
                 Outlook::NearEnough => break,
                 Outlook::Hopeless => {
@@ -187,7 +236,7 @@ impl<R: FnMut(u64)> Mover<R> {
                 }
             }
         }
-        let since = Instant::now();
+        let since = self.time.now();
         let yielded = self.answer(self.pair.source.begin_yield(self.to))?;
         let TopicYielded {
             ends,
@@ -207,7 +256,7 @@ impl<R: FnMut(u64)> Mover<R> {
             end.is_none_or(|end| lane.flow.durable() >= *end)
         };
         while !self.lanes.iter().all(has_all) {
-            if since.elapsed() > PAUSE_MAX {
+            if self.passed(since) > PAUSE_MAX {
                 let seconds = PAUSE_MAX.as_secs();
                 return Err(Trouble::Again(format!(
                     "the rest was not copied within {seconds} s, in which nobody could use it: it stays where it is. What was copied \
@@ -225,8 +274,12 @@ impl<R: FnMut(u64)> Mover<R> {
         Ok(Moved {
             events: self.shared.events,
             bytes: self.shared.bytes,
-            paused: since.elapsed(),
+            paused: self.passed(since),
         })
+    }
+
+    fn passed(&self, since: Instant) -> Duration {
+        self.time.now().saturating_duration_since(since)
     }
 
     /// Events that are visible where the topic is, and not durable where it goes.
@@ -260,13 +313,13 @@ impl<R: FnMut(u64)> Mover<R> {
         for lane in &mut self.lanes {
             advanced |= lane.advance(&self.pair, &mut self.shared, false)?;
         }
-        if self.reported_at.elapsed() >= REPORT_EVERY {
-            self.reported_at = Instant::now();
+        if self.passed(self.reported_at) >= REPORT_EVERY {
+            self.reported_at = self.time.now();
             let left = self.left();
             (self.report)(left);
         }
         if !advanced {
-            self.waker.wait(REPORT_EVERY);
+            self.time.wait(&self.waker, REPORT_EVERY);
         }
         Ok(())
     }
@@ -292,8 +345,7 @@ enum Outlook {
 }
 
 impl Pace {
-    fn begin(left: u64, copied: u64) -> Self {
-        let now = Instant::now();
+    fn begin(left: u64, copied: u64, now: Instant) -> Self {
         Self {
             least: (left, now),
             before: (copied, now),
@@ -389,7 +441,7 @@ mod tests {
 
     #[test]
     fn a_topic_that_is_written_as_fast_as_it_is_copied_is_yielded_when_the_rest_is_little() {
-        let mut pace = Pace::begin(1000, 0);
+        let mut pace = Pace::begin(1000, 0, Instant::now());
         let start = pace.least.1;
         let mut look = |seconds: u64, left: u64, copied: u64| {
             pace.look(left, copied, start + Duration::from_secs(seconds))

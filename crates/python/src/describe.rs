@@ -64,6 +64,19 @@ pub fn lag<'py>(py: Python<'py>, lag: &client::Lag) -> PyResult<Bound<'py, PyAny
     ))
 }
 
+/// A `NodeDescription`.
+pub fn node<'py>(py: Python<'py>, node: &message::NodeDescription) -> PyResult<Bound<'py, PyAny>> {
+    class(py, "NodeDescription")?.call1((
+        node.node.0,
+        node.state.name(),
+        node.labels.0.clone(),
+        node.shard,
+        node.topics,
+        PyTuple::new(py, &node.endpoints.0)?,
+        node.directory.to_string(),
+    ))
+}
+
 /// A `Cursor`.
 pub fn cursor(py: Python<'_>, cursor: message::Cursor) -> PyResult<Bound<'_, PyAny>> {
     class(py, "Cursor")?.call1((

@@ -581,6 +581,10 @@ impl Driver {
     /// - `metadata_bytes_max`: limit of an event's metadata, 1 MiB by default.
     /// - `data_block_bytes`: how much data one checksum covers, 4096 by default.
     /// - `validate_on_server`: whether the server checks metadata, too.
+    /// - `spread`: whether the partitions are spread over the nodes of a cluster:
+    ///   each is a topic by itself, `"NAME/INDEX"`, and programs see one topic.
+    /// - `placement`: labels of the servers of a cluster on which it is made:
+    ///   `{"rank": 1}`, `{"host": "node7"}`, or the operator's own; None is any.
     /// - `beside`: the name of a topic on whose shard of the server this one is
     ///   made, as that of the dead letters of its queues has to be; None leaves
     ///   that to the name. Raises `UnknownTopic` if there is none.
@@ -594,7 +598,8 @@ impl Driver {
                         partition_selector = None, serializer = None, durability = None,
                         retention = None, keep_until_acknowledged = None,
                         overflow = None, metadata_bytes_max = None, data_block_bytes = None,
-                        validate_on_server = false, beside = None, exist_ok = false))]
+                        validate_on_server = false, spread = false, placement = None,
+                        beside = None, exist_ok = false))]
     #[allow(clippy::too_many_arguments)]
     fn create_topic(
         &self,
@@ -612,6 +617,8 @@ impl Driver {
         metadata_bytes_max: Option<u64>,
         data_block_bytes: Option<u64>,
         validate_on_server: bool,
+        spread: bool,
+        placement: Option<&Bound<'_, PyDict>>,
         beside: Option<String>,
         exist_ok: bool,
     ) -> PyResult<Topic> {
@@ -657,6 +664,9 @@ impl Driver {
         if validate_on_server {
             definition.set_item("validate_on_server", true)?;
         }
+        if let Some(placement) = placement {
+            definition.set_item("placement", placement)?;
+        }
         let keys: Vec<String> = definition.keys().extract()?;
         let definition = json::text(definition.as_any(), "the definition", "InvalidTopic")?;
         let definition = topic::Definition::from_json(&definition)
@@ -668,6 +678,7 @@ impl Driver {
                     let other = driver.open_topic(other)?;
                     driver.create_topic_beside(&other, &name, &definition, &storages)
                 }
+                None if spread => driver.create_spread_topic(&name, &definition, &storages),
                 None => driver.create_topic(&name, &definition, &storages),
             };
             match created {
@@ -713,6 +724,14 @@ impl Driver {
             .collect()
     }
 
+    /// The nodes of the server's cluster, a list of `NodeDescription` by
+    /// number; empty if the server is alone. Raises `NotAllowed` if this driver
+    /// may not administer the server.
+    fn list_nodes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let nodes = self.call(py, |driver| driver.list_nodes())?;
+        nodes.iter().map(|node| describe::node(py, node)).collect()
+    }
+
     /// A topic's definition and partitions as they are now, a `TopicDescription`.
     #[pyo3(signature = (name, /))]
     fn describe_topic<'py>(&self, py: Python<'py>, name: String) -> PyResult<Bound<'py, PyAny>> {
@@ -723,17 +742,26 @@ impl Driver {
     }
 
     /// Adds `partitions` partitions to a live topic; `storage` as for
-    /// `create_topic`. Producers and consumers that are open go on.
-    #[pyo3(signature = (name, partitions = None, *, storage = None))]
+    /// `create_topic`, and so is `placement`, for a topic that is spread. Producers
+    /// and consumers that are open go on, and use them.
+    #[pyo3(signature = (name, partitions = None, *, storage = None, placement = None))]
     fn add_partitions<'py>(
         &self,
         py: Python<'py>,
         name: String,
         partitions: Option<usize>,
         storage: Option<&Bound<'py, PyAny>>,
+        placement: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let storages = storages(py, partitions, storage)?;
-        let described = self.make(py, move |driver| driver.add_partitions(&name, &storages))?;
+        let mut wanted = topic::Placement::default();
+        for (label, value) in placement.into_iter().flatten() {
+            let pushed = wanted.push(&label.extract::<String>()?, &value.str()?.to_string());
+            pushed.map_err(|reason| error::new(py, "InvalidTopic", reason))?;
+        }
+        let described = self.make(py, move |driver| {
+            driver.add_placed_partitions(&name, &storages, &wanted)
+        })?;
         describe::topic(py, described)
     }
 

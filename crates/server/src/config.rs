@@ -9,7 +9,9 @@ use crate::address::{self, Reach};
 use crate::error::ConfigError;
 use crate::placement::Cores;
 use crate::shard_count::Shards;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use wire::record::{LABELS_MAX, NODE_TEXT_BYTES_MAX};
 
 /// What is to be known of one setting, for files, flags and documentation.
 #[derive(Debug, Clone, Copy)]
@@ -129,6 +131,10 @@ settings! {
     /// `tls://HOST:PORT`: both ends know each other by certificates of the cluster's own authority. On one host
     /// `tcp://127.0.0.1:0` does without. Port 0 lets the system choose.
     cluster_listen: String = "tls://0.0.0.0:0".to_owned(), "address";
+    /// What this server is known by in the cluster, as `disk=fast`: topics can be made where a label is.
+    ///
+    /// A list. `rank`, `host` and `pid` are there by themselves.
+    cluster_labels: Vec<String> = Vec::new(), "label=value";
     /// How long a start waits for the other servers of the cluster, milliseconds.
     cluster_wait_ms: u32 = 120_000, "milliseconds";
     /// Addresses to listen at for clients of AMQP 0-9-1, for example `tcp://127.0.0.1:5672`.
@@ -495,9 +501,12 @@ impl Config {
             ];
             return match given.iter().find(|(_, number)| number.is_some()) {
                 Some((key, _)) => refuse(key, "is of no use without cluster"),
-                None => Ok(()),
+                None if self.cluster_labels.is_empty() => Ok(()),
+                None => refuse("cluster_labels", "is of no use without cluster"),
             };
         }
+        self.labels()
+            .map_err(|why| refuse("cluster_labels", &why).unwrap_err())?;
         if self
             .voters
             .is_some_and(|voters| ![1, 3, 5].contains(&voters))
@@ -526,6 +535,36 @@ impl Config {
         }
     }
 
+    /// What this server is known by in the cluster, besides what it says by itself.
+    ///
+    /// # Errors
+    /// What is no label, is named twice, or is said by the server itself.
+    pub fn labels(&self) -> Result<BTreeMap<String, String>, String> {
+        let mut labels = BTreeMap::new();
+        for text in &self.cluster_labels {
+            let (label, value) = text
+                .split_once('=')
+                .filter(|(label, _)| !label.is_empty())
+                .ok_or_else(|| format!("{text:?} is not LABEL=VALUE"))?;
+            if OWN_LABELS.contains(&label) {
+                return Err(format!("{label} is said by the server itself"));
+            }
+            if label.len().max(value.len()) > NODE_TEXT_BYTES_MAX {
+                return Err(format!(
+                    "{text:?} is longer than {NODE_TEXT_BYTES_MAX} bytes"
+                ));
+            }
+            if labels.insert(label.to_owned(), value.to_owned()).is_some() {
+                return Err(format!("{label} is named twice"));
+            }
+        }
+        let count = labels.len() + OWN_LABELS.len();
+        match count > LABELS_MAX {
+            true => Err(format!("{count} labels, at most {LABELS_MAX}")),
+            false => Ok(labels),
+        }
+    }
+
     /// Whether clients of AMQP come to the addresses of `listen` too.
     pub fn shares_ports(&self) -> bool {
         self.amqp.iter().any(|address| address == AT_LISTEN)
@@ -543,6 +582,9 @@ impl Config {
         self.amqp.iter().filter(|address| *address != AT_LISTEN)
     }
 }
+
+/// The labels that a server of a cluster has by itself.
+const OWN_LABELS: [&str; 3] = ["host", "rank", "pid"];
 
 /// In place of an address of AMQP: those of `listen`.
 const AT_LISTEN: &str = "listen";

@@ -137,6 +137,8 @@ pub enum ServerError {
     StorageName(&'static str),
     /// The node cannot start: the data in the directory is not usable.
     Node(String),
+    /// The start was interrupted while it waited for other servers: for which, in words.
+    Interrupted(String),
     /// The operating system refuses a thread or an event queue.
     System(io::Error),
     /// It was drained, but something had failed that could then not be closed cleanly.
@@ -179,6 +181,10 @@ impl fmt::Display for ServerError {
             Self::StorageName("") => f.write_str("a kind of storage has no name"),
             Self::StorageName(name) => write!(f, "there are two kinds of storage named {name:?}"),
             Self::Node(why) => f.write_str(why),
+            Self::Interrupted(waiting) => write!(
+                f,
+                "its start was ended while it waited for other servers of the cluster: {waiting}"
+            ),
             Self::System(error) => write!(f, "{error}"),
             Self::Unclean(why) => {
                 write!(

@@ -6,6 +6,7 @@ use crate::error::{ConfigError, ServerError};
 use crate::exchange::Exchange;
 use crate::fate::Fate;
 use crate::group_file::GroupFile;
+use crate::interruption::Interruption;
 use crate::running::{Ended, Part, Place, Running, place};
 use crate::server_log::ServerLog;
 use crate::shards;
@@ -45,13 +46,26 @@ impl Server {
     /// operator goes to `log`, from any thread: a function of lines, or a subscriber of
     /// `tracing`.
     pub fn start(config: Config, log: impl Into<ServerLog>) -> Result<Self, ServerError> {
-        Self::launch(&config, &Storages::new(), &log.into(), false)
+        Self::start_until(config, log, &Interruption::default())
+    }
+
+    /// [`Server::start`], which `interruption` ends while it waits for other servers of its cluster.
+    ///
+    /// # Errors
+    /// Then [`ServerError::Interrupted`]. Nothing of the server runs.
+    pub fn start_until(
+        config: Config,
+        log: impl Into<ServerLog>,
+        interruption: &Interruption,
+    ) -> Result<Self, ServerError> {
+        let storages = Storages::new();
+        Self::launch(&config, &storages, &log.into(), Some(interruption))
     }
 
     /// Starts a server within this program: it listens at an `inproc://`
     /// address only, that [`Server::endpoints`] has, and writes no group file.
     pub fn embedded(config: Config, log: impl Into<ServerLog>) -> Result<Self, ServerError> {
-        Self::launch(&config, &Storages::new(), &log.into(), true)
+        Self::launch(&config, &Storages::new(), &log.into(), None)
     }
 
     /// [`Server::start`] with kinds of storage of the caller's.
@@ -60,7 +74,8 @@ impl Server {
         storages: Storages,
         log: impl Into<ServerLog>,
     ) -> Result<Self, ServerError> {
-        Self::launch(&config, &storages, &log.into(), false)
+        let interruption = Interruption::default();
+        Self::launch(&config, &storages, &log.into(), Some(&interruption))
     }
 
     /// [`Server::embedded`] with kinds of storage of the caller's.
@@ -69,24 +84,29 @@ impl Server {
         storages: Storages,
         log: impl Into<ServerLog>,
     ) -> Result<Self, ServerError> {
-        Self::launch(&config, &storages, &log.into(), true)
+        Self::launch(&config, &storages, &log.into(), None)
     }
 
+    /// `interruption`: what ends its waiting for other servers; `None` of one within another program, which has no others.
     fn launch(
         config: &Config,
         storages: &Storages,
         log: &ServerLog,
-        is_embedded: bool,
+        interruption: Option<&Interruption>,
     ) -> Result<Self, ServerError> {
         config.validate()?;
         let mut config = config.clone();
-        if config.cluster.is_some() && is_embedded {
-            return Err(ServerError::Config(ConfigError::Value {
-                key: "cluster".to_owned(),
-                why: "a server within another program is alone".to_owned(),
-            }));
-        }
-        let mut cluster = ClusterPart::open(&mut config, log)?.map(Box::new);
+        let is_embedded = interruption.is_none();
+        let mut cluster = match interruption {
+            Some(interruption) => ClusterPart::open(&mut config, log, interruption)?.map(Box::new),
+            None if config.cluster.is_some() => {
+                return Err(ServerError::Config(ConfigError::Value {
+                    key: "cluster".to_owned(),
+                    why: "a server within another program is alone".to_owned(),
+                }));
+            }
+            None => None,
+        };
         let config = &config;
         cluster::refuse_without(config)?;
         for (key, cores) in [("cores", &config.cores), ("disk_cores", &config.disk_cores)] {

@@ -78,6 +78,11 @@ impl ServerLog {
         self.write(&Line::warning(text));
     }
 
+    /// Writes what is for one who looks for more than an operator.
+    pub(crate) fn debug(&self, text: &str) {
+        self.scope(|| tracing::debug!(target: "thalweg", "{text}"));
+    }
+
     /// Writes a line, unless there were too many of its kind.
     pub fn write(&self, line: &Line) {
         self.write_at(line, Instant::now());

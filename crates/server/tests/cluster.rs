@@ -1,5 +1,9 @@
 //! Servers of one cluster, on directories of their own, and clients that know of one of them.
 
+#[path = "cluster/growing.rs"]
+mod growing;
+#[path = "cluster/spread.rs"]
+mod spread;
 mod support;
 
 use client::{Driver, DriverOptions, Endpoint, Event, ProducerOptions, TopicHandle};
@@ -48,6 +52,11 @@ impl Cluster {
             group_file: Some(self.path(self.file)),
             listen: vec!["tcp://127.0.0.1:0".to_owned()],
             shards: Shards::Count(self.shards),
+            // One of them is known by something more.
+            cluster_labels: match rank {
+                2 => vec!["disk=fast".to_owned()],
+                _ => Vec::new(),
+            },
             ..Config::default()
         }
     }

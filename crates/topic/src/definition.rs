@@ -4,16 +4,18 @@ mod parse;
 mod write;
 
 use crate::overflow::{Overflow, RETRY_AFTER_MS_MAX};
+use crate::placement::Placement;
 use crate::plugin::PluginRef;
 use crate::selector::SelectorKind;
 use crate::serializer::SerializerKind;
+use crate::spread::{PartOf, Spread};
 use crate::validator::ValidatorKind;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Map;
 use std::fmt;
 use wire::batch::{BLOCK_BYTES_DEFAULT, DATA_ALIGNMENT};
 use wire::frame::HEAD_BYTES_MAX;
-use wire::{Durability, ErrorCode, ErrorReply};
+use wire::{Durability, ErrorCode, ErrorReply, TopicId};
 
 /// The version of definitions that this code reads and writes.
 pub const DEFINITION_VERSION: u64 = 1;
@@ -43,14 +45,18 @@ pub const PINNED_PARTS: u32 = 2;
 pub const KEEPERS_MAX: usize = 64;
 
 /// The keys that may be changed while a topic is in use.
-const ALTERABLE: [&str; 6] = [
+const ALTERABLE: [&str; 7] = [
     "validator",
     "retention",
     "keep_until_acknowledged",
     "overflow",
     "metadata_bytes_max",
     MIRROR_OF,
+    SPREAD,
 ];
+
+/// The key of a spread topic's partitions, which are only ever added.
+const SPREAD: &str = "spread";
 
 /// The key that makes a topic a mirror. It is never altered to anything but null.
 const MIRROR_OF: &str = "mirror_of";
@@ -100,6 +106,9 @@ pub struct Definition {
     kind: TopicKind,
     pins: bool,
     mirror_of: Option<MirrorOf>,
+    spread: Option<Spread>,
+    part_of: Option<PartOf>,
+    placement: Placement,
 }
 
 /// What a mirror is a copy of. Nobody but its link writes it, until this is taken away from the
@@ -220,7 +229,16 @@ impl Definition {
                 value => members.insert(key, value),
             };
         }
-        parse::members(&members)?.build()
+        let altered = parse::members(&members)?.build()?;
+        let continues = match (&altered.spread, &self.spread) {
+            (Some(now), Some(before)) => now.continues(before),
+            (now, before) => now == before,
+        };
+        if !continues {
+            let reason = "is changed by partitions that are added to those of a spread topic alone";
+            return Err(DefinitionError::new(SPREAD, reason));
+        }
+        Ok(altered)
     }
 
     /// The definition as JSON: all keys in a fixed order, except limits that
@@ -310,15 +328,83 @@ impl Definition {
         self.mirror_of.as_ref()
     }
 
-    /// The definition of a mirror of a topic with this one. Who is waited for at the source is not
-    /// waited for at the copy.
+    /// The partitions, if they are spread over nodes: each is a topic by itself ([`Definition::of_part`]), and this one has none.
+    pub fn spread(&self) -> Option<&Spread> {
+        self.spread.as_ref()
+    }
+
+    /// The same, with its partitions spread over nodes.
     ///
     /// # Errors
-    /// A topic of steps, whose streams write it themselves.
+    /// What cannot be spread: steps and mirrors.
+    pub fn with_spread(&self, spread: Spread) -> Result<Self, DefinitionError> {
+        let definition = self.clone();
+        DefinitionBuilder { definition }.spread(spread).build()
+    }
+
+    /// Which partition of a spread topic it is, if it is one.
+    pub fn part_of(&self) -> Option<&PartOf> {
+        self.part_of.as_ref()
+    }
+
+    /// On which nodes it is made; of a spread topic those of its partitions too, for which nothing else was said.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// The same, made on nodes that have these labels.
+    pub fn with_placement(&self, placement: Placement) -> Self {
+        Self {
+            placement,
+            ..self.clone()
+        }
+    }
+
+    /// The definition of a partition of a spread topic with this one, which has the id `topic`. A limit of the whole topic is
+    /// divided among the partitions that there are.
+    pub fn of_part(&self, topic: TopicId, index: u32) -> Self {
+        let partitions = self.spread.as_ref().map_or(1, Spread::count);
+        let making = self.spread.as_ref();
+        let making = making.and_then(|spread| spread.makings().nth(index as usize));
+        let own = making.map(|making| making.placement);
+        let own = own.filter(|placement| !placement.is_anywhere());
+        Self {
+            placement: own.unwrap_or(&self.placement).clone(),
+            retention: self.retention.of_partition(partitions as usize),
+            spread: None,
+            part_of: Some(PartOf {
+                topic: topic.to_string(),
+                index,
+            }),
+            ..self.clone()
+        }
+    }
+
+    /// What is to be changed of a partition's definition, as [`Definition::altered`] takes it, so that it is of this one.
+    pub fn changes_to_part(&self, topic: TopicId, index: u32) -> String {
+        let part = self.of_part(topic, index).to_json();
+        let members: Map<String, serde_json::Value> =
+            serde_json::from_str(&part).expect("a definition is a JSON object");
+        let changes = ALTERABLE
+            .iter()
+            .filter(|key| ![MIRROR_OF, SPREAD].contains(*key));
+        let changes = changes.map(|key| {
+            let value = members.get(*key).cloned().unwrap_or_default();
+            ((*key).to_owned(), value)
+        });
+        serde_json::Value::Object(changes.collect()).to_string()
+    }
+
+    /// The definition of a mirror of a topic with this one. Who is waited for at the source is not
+    /// waited for at the copy, whose nodes are others.
+    ///
+    /// # Errors
+    /// A topic of steps, whose streams write it themselves, or one that is spread, or a partition of one.
     pub fn mirrored(&self, of: MirrorOf) -> Result<Self, DefinitionError> {
         let mut definition = self.clone();
         definition.keep_until_acknowledged = Vec::new();
         definition.overflow = Overflow::Grow;
+        definition.placement = Placement::default();
         DefinitionBuilder { definition }.mirror_of(of).build()
     }
 
@@ -339,6 +425,23 @@ impl Definition {
     /// # Errors
     /// Names both numbers.
     pub fn check_partition_count(&self, count: u32) -> Result<(), DefinitionError> {
+        if self.part_of.is_some() {
+            return match count {
+                0 | 1 => Ok(()),
+                _ => Err(DefinitionError::new(
+                    "part_of",
+                    "a partition of a spread topic is one partition",
+                )),
+            };
+        }
+        let count = match &self.spread {
+            None => count,
+            Some(spread) if count == 0 => spread.count(),
+            Some(_) => {
+                let reason = "the partitions of a spread topic are topics by themselves";
+                return Err(DefinitionError::new(SPREAD, reason));
+            }
+        };
         match self.partition_selector.partition_count() {
             Some(ranges) if count != ranges && count != 0 => Err(DefinitionError::new(
                 "partition_selector.boundaries",
@@ -392,6 +495,9 @@ impl Default for Definition {
             kind: TopicKind::Events,
             pins: false,
             mirror_of: None,
+            spread: None,
+            part_of: None,
+            placement: Placement::default(),
         }
     }
 }
@@ -485,6 +591,24 @@ impl DefinitionBuilder {
         self
     }
 
+    /// The partitions, each of which is a topic by itself on a node of its own; none by default. Not for steps and mirrors.
+    pub fn spread(mut self, spread: Spread) -> Self {
+        self.definition.spread = Some(spread);
+        self
+    }
+
+    /// On which nodes of a cluster it is made; on any by default.
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.definition.placement = placement;
+        self
+    }
+
+    /// Which partition of a spread topic it is; none by default.
+    pub(crate) fn part_of(mut self, of: PartOf) -> Self {
+        self.definition.part_of = Some(of);
+        self
+    }
+
     /// The definition.
     ///
     /// # Errors
@@ -492,6 +616,7 @@ impl DefinitionBuilder {
     pub fn build(self) -> Result<Definition, DefinitionError> {
         let mut definition = self.definition;
         check_mirror(&definition)?;
+        check_spread(&definition)?;
         if definition.kind == TopicKind::Steps {
             settle_steps(&mut definition)?;
         } else if definition.pins {
@@ -561,6 +686,31 @@ fn check_mirror(definition: &Definition) -> Result<(), DefinitionError> {
         return refuse("mirror_of.id", format!("{:?} is no topic's id", of.id));
     }
     Ok(())
+}
+
+fn check_spread(definition: &Definition) -> Result<(), DefinitionError> {
+    if definition.spread.is_none() && definition.part_of.is_none() {
+        return Ok(());
+    }
+    let refuse = |key: &str, reason: &str| Err(DefinitionError::new(key, reason));
+    if definition.kind == TopicKind::Steps {
+        return refuse(
+            SPREAD,
+            "is not for steps: their records and parts are on one node",
+        );
+    }
+    if definition.mirror_of.is_some() {
+        return refuse(SPREAD, "is not for mirrors");
+    }
+    match &definition.part_of {
+        Some(_) if definition.spread.is_some() => {
+            refuse("part_of", "is of a topic that is not spread itself")
+        }
+        Some(of) if u128::from_str_radix(&of.topic, 16).is_err() => {
+            refuse("part_of.topic", "is no topic's id")
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_keepers(consumers: &[String]) -> Result<(), DefinitionError> {

@@ -15,12 +15,14 @@ mod json_text;
 mod name;
 mod overflow;
 mod pattern;
+mod placement;
 mod plugin;
 mod quantity;
 mod schema;
 mod selector;
 mod serializer;
 mod sharing;
+mod spread;
 mod steps;
 mod validator;
 
@@ -39,6 +41,7 @@ pub use name::{
 };
 pub use overflow::{Overflow, RETRY_AFTER_MS_DEFAULT, RETRY_AFTER_MS_MAX};
 pub use pattern::{Pattern, PatternError};
+pub use placement::{PLACEMENT_LABELS_MAX, Placement};
 pub use plugin::{NoPlugins, PLUGIN_NAME_BYTES_MAX, PluginError, PluginRef, Plugins};
 pub use schema::{Schema, SchemaError};
 pub use selector::{
@@ -49,5 +52,6 @@ pub use serializer::{Serializer, SerializerError, SerializerKind};
 pub use sharing::{
     GroupOptions, QueueOptions, SESSION_TIMEOUT_MS, SHARING_OPTIONS_BYTES_MAX, SharingError,
 };
+pub use spread::{Making, PartOf, Spread, part_name, part_of_name, spread_name};
 pub use steps::{BATCH_STEPS_MAX, OutOfSteps, Steps};
 pub use validator::{ValidationError, Validator, ValidatorKind};

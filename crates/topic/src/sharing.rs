@@ -2,6 +2,7 @@
 //! same for all of its members. What they mean is on the page
 //! `docs/concept/sharing.md`.
 
+use crate::spread::{part_name, part_of_name};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -134,6 +135,10 @@ impl QueueOptions {
 
     /// The name of the dead-letter topic of a queue on the topic `topic`.
     pub fn dead_letter_topic_of(&self, topic: &str) -> String {
+        // Those of a partition of a spread topic go to the same partition of another one, which is on the same node.
+        if let Some((topic, index)) = part_of_name(topic) {
+            return part_name(&self.dead_letter_topic_of(topic), index);
+        }
         match self.dead_letter_topic.as_str() {
             "" => format!("{topic}.dead"),
             name => name.to_owned(),
@@ -180,7 +185,10 @@ mod tests {
         );
         assert_eq!(options.dead_letter_topic_of("runs"), "runs.dead");
         let named = QueueOptions::from_json(r#"{"dead_letter_topic":"graves"}"#);
-        assert_eq!(named.expect("good").dead_letter_topic_of("runs"), "graves");
+        let named = named.expect("good");
+        assert_eq!(named.dead_letter_topic_of("runs"), "graves");
+        assert_eq!(named.dead_letter_topic_of("runs/3"), "graves/3");
+        assert_eq!(options.dead_letter_topic_of("runs/3"), "runs.dead/3");
         for (bad, said) in [
             (r#"{"lease_ms":1}"#, "lease_ms is 1"),
             (r#"{"lease":1}"#, "unknown field"),

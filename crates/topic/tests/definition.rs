@@ -298,7 +298,8 @@ fn bad_definitions_are_refused_with_key_and_reason() {
             "partitions",
             "unknown key; known here: version, validator, partition_selector, serializer, \
              durability, retention, keep_until_acknowledged, overflow, metadata_bytes_max, data_block_bytes, validate_on_server, \
-             kind, pins, mirror_of",
+             kind, pins, mirror_of, \
+             spread, part_of",
         ),
         (
             r#"{"kind": "tables"}"#,
@@ -836,4 +837,135 @@ fn a_total_is_shared_by_the_partitions() {
     let shares = [0, 1, 3, 4, 7, 2000].map(|count| retention.of_partition(count).bytes);
     assert_eq!(shares, [300, 300, 300, 250, 142, 1].map(Some));
     assert_eq!(Retention::default().of_partition(3), Retention::default());
+}
+
+fn spread(count: u32) -> Definition {
+    let mut spread = topic::Spread::default();
+    spread
+        .push(
+            "disk",
+            r#"{"segment_bytes":1048576}"#,
+            &topic::Placement::default(),
+            count,
+        )
+        .unwrap();
+    Definition::builder()
+        .retention(Retention {
+            total_bytes: Some(1000),
+            ..Retention::default()
+        })
+        .spread(spread)
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn a_spread_topic_says_how_its_partitions_are_stored_and_gets_more_of_them() {
+    let definition = spread(3);
+    assert_eq!(
+        Definition::from_json(&definition.to_json()).unwrap(),
+        definition
+    );
+    let more = spread(4).to_json();
+    let more: serde_json::Value = serde_json::from_str(&more).unwrap();
+    let grown = definition.altered(&json!({"spread": more["spread"]}).to_string());
+    let grown = grown.unwrap();
+    assert_eq!(grown.spread().unwrap().count(), 4);
+    // Neither fewer, nor stored in another way, nor none, nor any of a topic that is not spread.
+    let fewer: serde_json::Value = serde_json::from_str(&definition.to_json()).unwrap();
+    let other = json!({"partitions": [{"storage": "memory", "count": 9}]});
+    for spread in [&fewer["spread"], &other, &json!(null)] {
+        let changes = json!({"spread": spread}).to_string();
+        assert_eq!(
+            grown.altered(&changes).unwrap_err().key(),
+            "spread",
+            "{changes}"
+        );
+    }
+    let changes = json!({"spread": other}).to_string();
+    assert_eq!(
+        Definition::default().altered(&changes).unwrap_err().key(),
+        "spread"
+    );
+    for (bad, key) in [
+        (json!({"spread": {}}), "spread.partitions"),
+        (
+            json!({"spread": {"partitions": [{"count": 1}]}}),
+            "spread.partitions",
+        ),
+        (
+            json!({"spread": {"partitions": [{"storage": "disk", "count": 5000}]}}),
+            "spread.partitions.count",
+        ),
+        (json!({"kind": "steps", "spread": other}), "spread"),
+        (json!({"placement": ["rank"]}), "placement"),
+        (json!({"placement": {"rank": [1]}}), "placement.rank"),
+        (json!({"placement": {"": "1"}}), "placement"),
+        (
+            json!({"spread": {"partitions": [{"storage": "disk", "placement": 1}]}}),
+            "spread.partitions.placement",
+        ),
+        (json!({"part_of": {"topic": "7"}}), "part_of.index"),
+        (
+            json!({"part_of": {"topic": "x", "index": 1}}),
+            "part_of.topic",
+        ),
+        (
+            json!({"spread": other, "part_of": {"topic": "7", "index": 1}}),
+            "part_of",
+        ),
+    ] {
+        assert_eq!(
+            Definition::from_json(&bad.to_string()).unwrap_err().key(),
+            key,
+            "{bad}"
+        );
+    }
+}
+
+#[test]
+fn a_placement_is_that_of_a_partition_or_else_of_the_topic() {
+    let text = r#"{"placement": {"host": "a"}, "spread": {"partitions": [
+        {"storage": "disk", "count": 2, "placement": {"rank": 1}},
+        {"storage": "disk"}
+    ]}}"#;
+    let whole = Definition::from_json(text).unwrap();
+    assert_eq!(Definition::from_json(&whole.to_json()).unwrap(), whole);
+    let of_part = |index| {
+        let part = whole.of_part(wire::TopicId(7), index);
+        assert_eq!(Definition::from_json(&part.to_json()).unwrap(), part);
+        part.placement().to_string()
+    };
+    assert_eq!([0, 1, 2].map(of_part), ["rank=1", "rank=1", "host=a"]);
+    // Nodes of another site have other labels; and a topic is made once.
+    let elsewhere = Definition::default().with_placement("rank=1".parse().unwrap());
+    let of = topic::MirrorOf {
+        topic: "events".into(),
+        id: "7".into(),
+        link: "link".into(),
+    };
+    assert!(elsewhere.mirrored(of).unwrap().placement().is_anywhere());
+    let changes = r#"{"placement": {"rank": "2"}}"#;
+    assert_eq!(elsewhere.altered(changes).unwrap_err().key(), "placement");
+}
+
+#[test]
+fn a_partition_of_a_spread_topic_has_its_definition_and_a_share_of_what_it_keeps() {
+    let (whole, id) = (spread(4), wire::TopicId(0x7a1));
+    let part = whole.of_part(id, 2);
+    assert_eq!(Definition::from_json(&part.to_json()).unwrap(), part);
+    assert_eq!(part.retention().bytes, Some(250));
+    let of = part.part_of().unwrap();
+    assert_eq!(
+        (of.topic.clone(), of.index, part.spread()),
+        (id.to_string(), 2, None)
+    );
+    // It has one partition, and the whole topic none of its own.
+    assert!(part.check_partition_count(1).is_ok() && part.check_partition_count(2).is_err());
+    assert!(whole.check_partition_count(0).is_ok() && whole.check_partition_count(1).is_err());
+    let changed = whole
+        .altered(r#"{"metadata_bytes_max": 99, "retention": {"count": 7}}"#)
+        .unwrap();
+    let changes = changed.changes_to_part(id, 2);
+    assert_eq!(part.altered(&changes).unwrap(), changed.of_part(id, 2));
 }

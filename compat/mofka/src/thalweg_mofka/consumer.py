@@ -213,7 +213,8 @@ class Consumer:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             if not self._has_partition:
-                if not self._topic._wait_for_partition(timeout):
+                # Nobody is asked where there is one: the server may be gone.
+                if not self._native.partitions and not self._topic._wait_for_partition(timeout):
                     return None
                 self._has_partition = True
             if self._held is None:

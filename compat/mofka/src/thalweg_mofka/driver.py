@@ -75,13 +75,14 @@ class Driver(Partitions):
         with translated():
             if options.get("directory") is not None:
                 self._address = "inproc://"
+                self._is_cluster = False
                 self._native = thalweg.Driver.embedded(options["directory"], **given)
                 return
             group_file = options.get("group_file")
             if group_file is None:
                 raise ClientException("the option group_file, the path of the server's group file, is missing")
             self._native = thalweg.Driver(group_file, **given)
-            self._address = _address_in(group_file)
+            self._address, self._is_cluster = _server_in(group_file)
 
     @staticmethod
     def new(name: str, options: Mapping[str, Any] | str | None = None) -> Driver:
@@ -112,6 +113,9 @@ class Driver(Partitions):
         - `options`: `num_partitions`, 0 by default: more can be added later;
           `config`, with the `type` of the partitions: `memory`, or anything else
           for disk.
+
+        Where several servers act as one, these partitions are made on each in
+        turn, and those that are added on the server of their rank.
         """
         name = name if name is not None else topic_name
         if name is None:
@@ -132,6 +136,7 @@ class Driver(Partitions):
                 partition_selector=(partition_selector or selector or PartitionSelector()).native(),
                 serializer=(serializer or Serializer()).native(),
                 durability=durability_of(config),
+                spread=self._is_cluster,
                 metadata_bytes_max=_METADATA_BYTES_MAX,
             )
 
@@ -290,13 +295,16 @@ def _named(name: str | None, topic_name: str | None) -> str:
     return found
 
 
-def _address_in(group_file: str | os.PathLike[str]) -> str:
-    """The first address of a group file that was connected by just now."""
+def _server_in(group_file: str | os.PathLike[str]) -> tuple[str, bool]:
+    """The first address of a group file that was connected by just now, and
+    whether it is of a cluster of servers.
+    """
     try:
         with open(group_file, encoding="utf-8") as file:
-            return str(json.load(file)["members"][0]["address"])
+            group = json.load(file)
+            return str(group["members"][0]["address"]), "cluster" in group
     except (OSError, ValueError, LookupError, TypeError):
-        return ""
+        return "", False
 
 
 def _described(topic: thalweg.TopicDescription) -> dict[str, Any]:

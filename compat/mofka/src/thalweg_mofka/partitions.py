@@ -43,24 +43,32 @@ class Partitions:
     """The part of a driver that adds partitions."""
 
     _native: thalweg.Driver
+    #: Whether there are several servers, which act as one.
+    _is_cluster: bool
     _numbers = itertools.count(1)
 
     @property
     def num_servers(self) -> int:
-        """The number of servers: one."""
-        return 1
+        """The number of servers, whose ranks count from 0. One that has left the
+        cluster counts until its rank is given to another one.
+        """
+        if not self._is_cluster:
+            return 1
+        with translated():
+            ranks = [int(node.labels["rank"]) for node in self._native.list_nodes() if "rank" in node.labels]
+        return max(ranks, default=0) + 1
 
     numServers = num_servers
 
     def add_memory_partition(self, topic_name: str, server_rank: int = 0, pool_name: str = "") -> None:
-        """Adds a partition in the server's memory."""
+        """Adds a partition in the memory of the server of that rank."""
         self._add(topic_name, server_rank, "memory")
 
     def add_default_partition(
         self, topic_name: str, server_rank: int = 0, *_: Any, **__: Any
     ) -> None:
-        """Adds a partition on the server's disk. Instances, providers, configurations
-        and pools are passed over.
+        """Adds a partition on the disk of the server of that rank. Instances,
+        providers, configurations and pools are passed over.
         """
         self._add(topic_name, server_rank, "default")
 
@@ -84,9 +92,15 @@ class Partitions:
         self._add(topic_name, server_rank, partition_type)
 
     def _add(self, topic_name: str, server_rank: int, kind: str) -> None:
-        self._check_rank(server_rank)
+        storage = storage_of({"type": kind})
+        if not self._is_cluster:
+            self._check_rank(server_rank)
+            with translated():
+                self._native.add_partitions(topic_name, 1, storage=storage)
+            return
+        # Who may not list the servers may add to them: the server knows the ranks.
         with translated():
-            self._native.add_partitions(topic_name, 1, storage=storage_of({"type": kind}))
+            self._native.add_partitions(topic_name, 1, storage=storage, placement={"rank": int(server_rank)})
 
     def _check_rank(self, server_rank: int) -> None:
         if not 0 <= server_rank < self.num_servers:

@@ -67,7 +67,8 @@ class TopicHandle:
     def _wait_for_partition(self, timeout: float | None) -> bool:
         """Whether the topic has a partition, or gets one within `timeout` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._native.partitions:
+        while True:
+            # What is open of the topic has all partitions behind this.
             with translated():
                 self._native.refresh()
             if self._native.partitions:

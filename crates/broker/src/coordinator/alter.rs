@@ -3,7 +3,7 @@
 use super::commands::{Altering, Decided};
 use super::lent::Lent;
 use super::served_topic::Topics;
-use super::topics::refuse_busy;
+use super::topics::{check_spread, refuse_busy};
 use crate::ids::RequestId;
 use crate::metadata_check::MetadataCheck;
 use crate::refusal::{Refused, refuse};
@@ -32,6 +32,18 @@ pub(super) fn alter(
             },
         )
         .map_err(|error| refuse(ErrorCode::InvalidTopic, error.to_string()))?;
+    let limit = lent.ctx.options.limits.partitions_max;
+    let count = definition.spread().map_or(0, |spread| spread.count());
+    if count as usize > limit {
+        let why = format!("{count} partitions, at most {limit} (partitions_max)");
+        return Err(refuse(ErrorCode::LimitExceeded, why));
+    }
+    if definition.spread().is_some() {
+        let suits = definition.check_partition_count(0);
+        suits.map_err(|error| refuse(error.code(), error.to_string()))?;
+        let known = topic.definition.spread().map_or(0, |spread| spread.count());
+        check_spread(&topic.name, &definition, known, lent.ctx)?;
+    }
     let record = TopicRecord {
         namespace: topic.namespace.clone(),
         name: topic.name.clone(),

@@ -2,7 +2,7 @@
 //! that leads, and what a client has made by another node a moment ago is there for it by any.
 //!
 //! ```text
-//!   a list, or a name that is not known ──► waiting ──► (a proposal of nothing is decided, and recorded here) ──► asked again
+//!   a list, a name that is not known, or one that is taken ──► waiting ──► (a proposal of nothing is decided, and recorded here) ──► asked again
 //! ```
 //!
 //! A proposal of nothing is decided behind all that was decided before it was submitted. One is under way at a time; what
@@ -46,7 +46,7 @@ impl Behind {
         )
     }
 
-    /// The request once more, if it is about a topic by its name.
+    /// The request once more, if it is about a topic by its name, or may be about a node that has joined.
     pub fn copy_of(request: &Request) -> Option<Request> {
         Some(match request {
             Request::Describe(DescribeRequest::DescribeTopic(name)) => {
@@ -58,8 +58,23 @@ impl Behind {
             Request::Coordinator(CoordinatorRequest::DeleteTopic(name)) => {
                 CoordinatorRequest::DeleteTopic(name.clone()).into()
             }
+            Request::Coordinator(CoordinatorRequest::CreateTopic(beside, create)) => {
+                CoordinatorRequest::CreateTopic(*beside, create.clone()).into()
+            }
+            Request::Coordinator(CoordinatorRequest::AlterTopic(topic, alter)) => {
+                CoordinatorRequest::AlterTopic(*topic, alter.clone()).into()
+            }
             _ => return None,
         })
+    }
+
+    /// Whether a refusal may be wrong because this node is behind: a topic that it does not know may have been made, and one
+    /// that it knows deleted. A placement may be that of a node that has joined.
+    pub fn may_be_wrong(refused: &Refused) -> bool {
+        matches!(
+            refused.code,
+            ErrorCode::UnknownTopic | ErrorCode::TopicExists | ErrorCode::InvalidTopic
+        )
     }
 
     /// A request is asked again when this node has all that was decided before now; it is refused with this as far as is
@@ -112,6 +127,10 @@ impl Behind {
         } in self.waiting.drain(..count)
         {
             match (result, refused) {
+                // That goes on without a majority: programs make their topics, if those are not there.
+                (Err(_), Some(refused)) if refused.code == ErrorCode::TopicExists => {
+                    ctx.effects.push_back(Effect::Refuse(caller, refused));
+                }
                 (Err(error), Some(refused)) => {
                     let message = format!(
                         "{}, as far as this server knows; the others cannot be asked: {error}",

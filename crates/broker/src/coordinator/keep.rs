@@ -45,7 +45,7 @@ pub(crate) fn consumer_moved(
         return;
     }
     for partition in partitions {
-        let slot = served.partitions.get(partition.0 as usize);
+        let slot = served.slot(partition);
         if let Some(storage) = slot.and_then(Slot::open) {
             let key = PartitionKey { topic, partition };
             keep_partition(storage, key, &served.definition, table, ctx);

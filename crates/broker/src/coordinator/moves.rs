@@ -42,7 +42,7 @@ use wire::message::{
     AdoptLedger, MirrorOpened, MirrorPosition, MoveTopic, ReceiveTopic, TopicYielded, YieldTopic,
 };
 use wire::record::{MovingRecord, PartitionRecord, Record};
-use wire::{Codec, Durability, ErrorCode, ErrorReply, NodeId, PartitionIndex, TopicId};
+use wire::{Codec, Durability, ErrorCode, ErrorReply, NodeId, TopicId};
 
 /// After so long something that will be is to be asked for again, milliseconds.
 const ASK_AGAIN_MS: u32 = 20;
@@ -135,6 +135,12 @@ fn leaves(name: &str, to: NodeId) -> Refused {
 }
 
 impl Moves {
+    /// Whether a topic of this node was yielded to a mover.
+    #[cfg(feature = "testing")]
+    pub fn has_yielded(&self, id: TopicId) -> bool {
+        self.yielded.contains_key(&id)
+    }
+
     /// Whether a request is done while its topic is on its way.
     pub fn allow(
         &self,
@@ -588,8 +594,7 @@ impl Moves {
             return;
         };
         let error = comes_no_more(&arriving.topic);
-        let slots = (0..).map(PartitionIndex).zip(&arriving.topic.partitions);
-        for (partition, slot) in slots {
+        for (partition, slot) in arriving.topic.slots() {
             if let Slot::Open(storage) = slot {
                 self.remove(
                     PartitionKey {
@@ -699,11 +704,12 @@ impl Arriving {
         for (record, slot) in self.records.iter().zip(&self.topic.partitions) {
             let Slot::Open(storage) = slot else { continue };
             if let Some(partition) = lent.partitions.get(storage) {
-                let state = partition.store.state();
+                let store = &partition.store;
+                let state = store.state();
                 partitions.push(MirrorPosition {
                     partition: record.partition,
                     next: state.end,
-                    durable: state.reached(partition.store.durability),
+                    durable: state.reached(store.storage.durability_max()),
                 });
             }
             open_for(caller.link, opening, *storage, lent.ctx);

@@ -170,7 +170,9 @@ pub(crate) fn check_epoch(header: &Header, table: &Table, ctx: &Ctx) -> Result<(
         return Ok(());
     };
     match header.epoch.cmp(current) {
-        std::cmp::Ordering::Less if !ctx.planted(Fault::NoFencing) => {
+        std::cmp::Ordering::Less
+            if !ctx.planted(Fault::NoFencing) && !ctx.planted(Fault::FenceForgotten) =>
+        {
             Err(fenced(*current, header.epoch))
         }
         std::cmp::Ordering::Greater => Err(refuse(

@@ -18,6 +18,9 @@ pub(crate) struct Topic {
     pub definition: Arc<Definition>,
     /// Present if this server is to check metadata.
     pub metadata_check: Option<MetadataCheck>,
+    /// The index of the first one: of a partition of a spread topic it is the partition's.
+    pub first: u32,
+    /// In the order of their indices, without a hole.
     pub partitions: Vec<Slot>,
 }
 
@@ -33,7 +36,7 @@ pub(crate) enum Slot {
 impl Topic {
     /// The storage of a partition, if there is one that was opened.
     pub fn storage_of(&self, partition: PartitionIndex) -> Result<StorageId, Refused> {
-        match self.partitions.get(partition.0 as usize) {
+        match self.slot(partition) {
             Some(Slot::Open(storage)) => Ok(*storage),
             Some(Slot::Failed(reason)) => Err(refuse(
                 ErrorCode::StorageFailed,
@@ -49,12 +52,35 @@ impl Topic {
             None => Err(refuse(
                 ErrorCode::UnknownPartition,
                 format!(
-                    "topic {:?} has partitions 0 to {}, not {partition}",
+                    "topic {:?} has partitions {} to {}, not {partition}",
                     self.name,
-                    self.partitions.len() - 1
+                    self.first,
+                    self.next_index() - 1
                 ),
             )),
         }
+    }
+
+    /// Its partitions, each with its index.
+    pub fn slots(&self) -> impl Iterator<Item = (PartitionIndex, &Slot)> {
+        (self.first..).map(PartitionIndex).zip(&self.partitions)
+    }
+
+    /// So many partitions behind the first one, with its index.
+    pub fn at(&self, place: usize) -> Option<(PartitionIndex, &Slot)> {
+        let index = PartitionIndex(self.first + place as u32);
+        Some((index, self.partitions.get(place)?))
+    }
+
+    /// A partition, if there is one of this index.
+    pub fn slot(&self, partition: PartitionIndex) -> Option<&Slot> {
+        let place = partition.0.checked_sub(self.first)?;
+        self.partitions.get(place as usize)
+    }
+
+    /// The index that one more partition would have.
+    pub fn next_index(&self) -> u32 {
+        self.first + self.partitions.len() as u32
     }
 
     /// Refuses events of clients where the server writes records.
@@ -127,10 +153,16 @@ impl Topic {
             namespace: record.namespace.clone(),
             name: record.name.clone(),
             metadata_check: MetadataCheck::of(&definition),
+            first: first_index(&definition),
             definition,
             partitions: Vec::new(),
         }
     }
+}
+
+/// The index of the first partition of a topic of this definition.
+pub(crate) fn first_index(definition: &Definition) -> u32 {
+    definition.part_of().map_or(0, |of| of.index)
 }
 
 /// The topics that serve.
@@ -154,6 +186,12 @@ impl Topics {
 
     pub fn remove(&mut self, id: TopicId) -> Option<Topic> {
         self.all.remove(&id)
+    }
+
+    /// The topics that are there.
+    #[cfg(feature = "testing")]
+    pub fn ids(&self) -> impl Iterator<Item = TopicId> {
+        self.all.keys().copied()
     }
 
     /// Whether a topic is there that is of steps.
@@ -200,9 +238,8 @@ impl Topics {
         &self,
         id: TopicId,
     ) -> impl Iterator<Item = (PartitionIndex, StorageId)> + use<> {
-        let slots = self.all.get(&id).map(|topic| topic.partitions.iter());
-        let slots = slots.into_iter().flatten().zip(0..);
-        let open = slots.filter_map(|(slot, index)| Some((PartitionIndex(index), slot.open()?)));
+        let slots = self.all.get(&id).map(Topic::slots).into_iter().flatten();
+        let open = slots.filter_map(|(index, slot)| Some((index, slot.open()?)));
         open.collect::<Vec<_>>().into_iter()
     }
 }

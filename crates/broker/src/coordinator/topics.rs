@@ -5,19 +5,20 @@ use super::controller::{ControlError, LEADER, undecided};
 use super::keep::{keep_partition, limits};
 use super::lent::Lent;
 use super::overlay::Key;
-use super::served_topic::{Slot, Topic, Topics, durability_of, partition_directory};
+use super::served_topic::{Slot, Topic, Topics, durability_of, first_index, partition_directory};
 use super::table::Table;
 use crate::ctx::Ctx;
 use crate::effects::{Effect, NewPartition, PartitionAct};
 use crate::elsewhere::at_node;
 use crate::ids::{PartitionKey, Purpose, RequestId, StorageId};
 use crate::io::Job;
+use crate::nodes::Nodes;
 use crate::partition::{LEADER_EPOCH_FIRST, storage_retention};
 use crate::refusal::{Refused, no_topic, refuse, unknown_topic};
-use log::{OpenPartition, Recovery, Storage, StorageError};
+use log::{OpenPartition, Recovery, Storage, StorageError, StorageKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use topic::Definition;
+use topic::{Definition, PartOf, Placement, Spread, part_of_name};
 use wire::message::{AddPartitions, CreateTopic, PartitionStorage};
 use wire::record::{PartitionRecord, PlacedRecord, Record, TopicRecord};
 use wire::{Durability, ErrorCode, ErrorReply, Incarnation, NodeId, PartitionIndex, TopicId};
@@ -59,13 +60,16 @@ impl TopicChanges {
         lent: &mut Lent<'_>,
     ) -> Result<(), Refused> {
         lent.drain.refuse_begun()?;
-        topic::check_topic_name(&create.name)
-            .map_err(|error| refuse(ErrorCode::InvalidTopic, error.to_string()))?;
         let definition = Definition::from_json(&create.definition)
             .and_then(|definition| definition.validator().check_work().map(|()| definition))
             .map_err(|error| refuse(ErrorCode::InvalidTopic, error.to_string()))?;
+        check_name(&create.name, &definition)?;
         let namespace = lent.sessions.namespace(caller.link).to_owned();
         let (table, ahead) = (lent.commands.table(), &lent.commands.ahead);
+        if let Some(of) = definition.part_of() {
+            check_part(&namespace, &create.name, of, table)?;
+        }
+        check_spread(&create.name, &definition, 0, lent.ctx)?;
         if ahead.is_being_made(&namespace, &create.name) {
             // Whether it will be there is known when it is asked again.
             return Err(ErrorReply::retryable(
@@ -87,7 +91,7 @@ impl TopicChanges {
                 return Err(unknown_topic(beside));
             }
         } else {
-            refuse_elsewhere(caller, &namespace, &create.name, lent)?;
+            refuse_elsewhere(caller, &namespace, &create.name, &definition, lent)?;
         }
         let limit = lent.ctx.options.limits.topics_max;
         if table.topic_count() + ahead.made_count() >= limit {
@@ -138,48 +142,38 @@ impl TopicChanges {
         lent: &mut Lent<'_>,
     ) -> Result<(), Refused> {
         let served = lent.topics.get(topic);
-        let first = served.map_or(0, |topic| topic.partitions.len());
+        let known = served.map_or(0, |topic| topic.partitions.len());
+        let first = served.map_or_else(|| first_index(&definition), Topic::next_index);
         definition
-            .check_partition_count(u32::try_from(first + storages.len()).unwrap_or(u32::MAX))
+            .check_partition_count(u32::try_from(known + storages.len()).unwrap_or(u32::MAX))
             .map_err(|error| refuse(error.code(), error.to_string()))?;
         let limit = lent.ctx.options.limits.partitions_max;
-        if first + storages.len() > limit {
+        let spread = definition
+            .spread()
+            .map_or(0, |spread| spread.count() as usize);
+        let count = known + storages.len() + spread;
+        if count > limit {
             return Err(refuse(
                 ErrorCode::LimitExceeded,
-                format!(
-                    "{} partitions, at most {limit} (partitions_max)",
-                    first + storages.len()
-                ),
+                format!("{count} partitions, at most {limit} (partitions_max)"),
             ));
         }
         let mut kinds = Vec::new();
         for storage in &storages {
-            let Some(kind) = lent.ctx.kind(&storage.kind) else {
-                let known = lent.ctx.options.kinds.iter();
-                let known: Vec<_> = known.map(|kind| kind.name()).collect();
-                return Err(refuse(
-                    ErrorCode::InvalidStorage,
-                    format!(
-                        "storage {:?} is not known; {} are",
-                        storage.kind,
-                        known.join(", ")
-                    ),
-                ));
-            };
-            kind.check(&storage.config).map_err(|reason| {
-                let message = format!("configuration of storage {:?}: {reason}", storage.kind);
-                refuse(ErrorCode::InvalidStorage, message)
-            })?;
+            let kind = kind_of(&storage.kind, &storage.config, lent.ctx)?;
             let durability = durability_of(&definition, kind.as_ref())?;
             kinds.push((kind, durability));
         }
         let making = lent.ctx.next_id();
         let mut partitions = Vec::new();
         let mut opens = Vec::new();
-        for (index, (storage, (kind, durability))) in storages.into_iter().zip(kinds).enumerate() {
+        let new = (first..)
+            .map(PartitionIndex)
+            .zip(storages.into_iter().zip(kinds));
+        for (index, (storage, (kind, durability))) in new {
             let record = PartitionRecord {
                 topic,
-                partition: PartitionIndex((first + index) as u32),
+                partition: index,
                 storage: storage.kind,
                 config: storage.config,
                 incarnation: Incarnation(1),
@@ -374,26 +368,120 @@ pub(super) fn placed_at<'a>(
     indices.into_iter().map(placed).collect()
 }
 
+/// Refuses a name that a topic of this definition cannot have: that of a partition of a spread topic says so, and no other does.
+fn check_name(name: &str, definition: &Definition) -> Result<(), Refused> {
+    let own = match definition.part_of() {
+        None => name,
+        Some(of) => match part_of_name(name) {
+            Some((topic, index)) if index == of.index => topic,
+            _ => {
+                let why = format!("{name:?} is no name of partition {} of a topic", of.index);
+                return Err(refuse(ErrorCode::InvalidTopic, why));
+            }
+        },
+    };
+    topic::check_topic_name(own).map_err(|error| refuse(ErrorCode::InvalidTopic, error.to_string()))
+}
+
+/// Refuses a partition of a spread topic that is not there, or has been made anew. One that was only just made may not be
+/// known here yet.
+fn check_part(namespace: &str, name: &str, of: &PartOf, table: &Table) -> Result<(), Refused> {
+    let entry = table.named(namespace, topic::spread_name(name));
+    match entry.map(|entry| entry.record.topic.to_string()) {
+        Some(id) if id == of.topic => Ok(()),
+        _ => Err(ErrorReply::retryable(
+            ErrorCode::UnknownTopic,
+            50,
+            format!("{name:?} is a partition of a topic that is not known here"),
+        )),
+    }
+}
+
+/// Refuses partitions of a spread topic, behind those that are known, for which there is no node, or which this node could not
+/// store.
+pub(super) fn check_spread(
+    name: &str,
+    definition: &Definition,
+    known: u32,
+    ctx: &Ctx,
+) -> Result<(), Refused> {
+    let nodes = &ctx.options.nodes;
+    let makings = definition.spread().into_iter().flat_map(Spread::makings);
+    let mut before = None;
+    for making in makings.skip(known as usize) {
+        if before == Some(making) {
+            continue;
+        }
+        if !nodes.has_labelled(making.placement) {
+            return Err(nowhere(name, making.placement, nodes));
+        }
+        let kind = kind_of(making.storage, making.config, ctx)?;
+        durability_of(definition, kind.as_ref())?;
+        before = Some(making);
+    }
+    Ok(())
+}
+
+/// The kind of storage of this name, if the configuration suits it.
+fn kind_of(name: &str, config: &str, ctx: &Ctx) -> Result<Arc<dyn StorageKind>, Refused> {
+    let Some(kind) = ctx.kind(name) else {
+        let known = ctx.options.kinds.iter();
+        let known: Vec<_> = known.map(|kind| kind.name()).collect();
+        let why = format!("storage {name:?} is not known; {} are", known.join(", "));
+        return Err(refuse(ErrorCode::InvalidStorage, why));
+    };
+    match kind.check(config) {
+        Ok(()) => Ok(kind),
+        Err(reason) => {
+            let message = format!("configuration of storage {name:?}: {reason}");
+            Err(refuse(ErrorCode::InvalidStorage, message))
+        }
+    }
+}
+
+fn nowhere(name: &str, placement: &Placement, nodes: &Nodes) -> Refused {
+    let why = match nodes.are_of_table() {
+        true => "no node has that",
+        false => "this server is alone: servers of a cluster have labels",
+    };
+    refuse(
+        ErrorCode::InvalidTopic,
+        format!("topic {name:?} is to be made at {placement}, and {why}"),
+    )
+}
+
 /// Refuses to make a topic that another node is to make.
 fn refuse_elsewhere(
     caller: RequestId,
     namespace: &str,
     name: &str,
+    definition: &Definition,
     lent: &Lent<'_>,
 ) -> Result<(), Refused> {
     let (nodes, node) = (&lent.ctx.options.nodes, lent.ctx.node());
+    let (wanted, anywhere) = (definition.placement(), Placement::default());
+    let placement = match nodes.has_labelled(wanted) {
+        true => wanted,
+        // Its node was there when the spread topic was made, and is removed.
+        false if definition.part_of().is_some() => &anywhere,
+        false => return Err(nowhere(name, wanted, nodes)),
+    };
     // A client of another protocol knows no other nodes.
     let is_foreign = lent.sessions.is_foreign(caller.link);
     let is_alone = nodes.count() == 1 && !nodes.are_of_table();
     if is_alone || is_foreign && nodes.takes_topics(node) {
         return Ok(());
     }
-    let home = nodes.home_of(namespace, name);
-    if !nodes.takes_topics(home) {
-        let message =
-            "no node of the table takes new topics: none has registered, or all are draining";
+    let home = nodes.home_among(namespace, name, placement);
+    let Some(home) = home.filter(|home| nodes.takes_topics(*home)) else {
+        if placement.is_anywhere() {
+            let message =
+                "no node of the table takes new topics: none has registered, or all are draining";
+            return Err(ErrorReply::retryable(ErrorCode::NotLeader, 1000, message));
+        }
+        let message = format!("no node at {placement} takes new topics: all are away or draining");
         return Err(ErrorReply::retryable(ErrorCode::NotLeader, 1000, message));
-    }
+    };
     if home != node {
         let what = format!("topic {name:?} is to be made by node {home}");
         return Err(at_node(home, what, caller, lent.sessions, lent.ctx));

@@ -174,8 +174,7 @@ impl QueueCore {
         else {
             return;
         };
-        for (index, slot) in topic.partitions.iter().enumerate() {
-            let index = PartitionIndex(index as u32);
+        for (index, slot) in topic.slots() {
             let Slot::Open(storage) = slot else {
                 continue;
             };

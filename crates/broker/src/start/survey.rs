@@ -5,7 +5,7 @@ use super::logs::open_logs;
 use super::remembered::Remembered;
 use crate::blocking::{Blocking, list};
 use crate::coordinator::controller::{Controller, Home};
-use crate::coordinator::served_topic::partition_directory;
+use crate::coordinator::served_topic::{first_index, partition_directory};
 use crate::coordinator::table::Table;
 use crate::coordinator::topic_file::{self, Found, TopicFile};
 use crate::ids::Now;
@@ -217,9 +217,10 @@ impl Survey {
             if entry.is_none() {
                 records.push(Record::Topic(file.record.clone()));
             }
-            let partitions = file.partitions.iter().enumerate().skip(known);
-            for (index, (storage, config)) in partitions {
-                let partition = PartitionIndex(index as u32);
+            let first = Definition::from_json(&file.record.definition);
+            let first = first.as_ref().map_or(0, first_index);
+            let partitions = (first..).map(PartitionIndex).zip(&file.partitions);
+            for (partition, (storage, config)) in partitions.skip(known) {
                 records.push(Record::Partition(PartitionRecord {
                     topic: *topic,
                     partition,

@@ -12,7 +12,7 @@ use wire::*;
 
 type Promise = fn(Ground) -> Result<(), String>;
 
-const PROMISES: [(Promise, Fault); 18] = [
+const PROMISES: [(Promise, Fault); 19] = [
     (an_ack_is_durable, Fault::AckEarly),
     (visible_means_safe, Fault::VisibleEarly),
     (a_cursor_never_moves_back, Fault::CursorBack),
@@ -24,6 +24,7 @@ const PROMISES: [(Promise, Fault); 18] = [
         Fault::NoDeduplication,
     ),
     (a_successor_fences_its_predecessor, Fault::NoFencing),
+    (a_fence_is_there_on_a_new_partition, Fault::FenceForgotten),
     (a_leader_that_is_over_takes_nothing, Fault::StaleLeaderEpoch),
     (damaged_bytes_are_refused, Fault::NoChecksum),
     (no_batch_keeps_the_node_from_others, Fault::NoBatchBudget),
@@ -298,6 +299,44 @@ fn a_retry_gets_the_offsets_of_its_first_try(mut ground: Ground) -> Result<(), S
         check(
             world.texts(link, subscription) == ["a", "b", "c"],
             "doubled",
+        )?;
+    }
+    Ok(())
+}
+
+fn a_fence_is_there_on_a_new_partition(mut ground: Ground) -> Result<(), String> {
+    let mut world = ground.start();
+    let link = world.connect();
+    let topic = world.topic(link);
+    let fresh = OpenProducer {
+        name: "p".into(),
+        resume: ProducerId(0),
+        resume_epoch: ProducerEpoch(0),
+    };
+    let mut open = || -> ProducerOpened {
+        let opened = world.call(link, Method::OpenProducer, topic, &fresh);
+        opened.unwrap()
+    };
+    let (first, second) = (open(), open());
+    let add = AddPartitions {
+        partitions: vec![storage("disk")],
+    };
+    let added: Result<TopicDescription, _> = world.call(link, Method::AddPartitions, topic, &add);
+    let added = added.map_err(|error| error.to_string())?;
+    let new = PartitionIndex(added.partitions.len() as u32 - 1);
+    // The successor has written nothing there.
+    for (epoch, is_taken) in [(first.epoch, false), (second.epoch, true)] {
+        let one = batch(topic, first.producer.0, epoch.0, 0, &["a"]);
+        let produce = Produce {
+            partition: new,
+            durability: Durability::Memory,
+            regions: Vec::new(),
+        };
+        let id = world.request(link, Method::Produce, topic, &produce, &one);
+        let produced = world.answered::<Produced>(link, id);
+        check(
+            produced.is_ok() == is_taken,
+            "the predecessor writes where its successor has not",
         )?;
     }
     Ok(())

@@ -4,7 +4,7 @@ use super::View;
 use crate::coordinator::members::group::Group;
 use crate::coordinator::members::presence::Presence;
 use crate::coordinator::members::shared::Shared;
-use crate::coordinator::served_topic::Slot;
+use crate::coordinator::served_topic::{Slot, Topic};
 use crate::coordinator::table::TopicEntry;
 use crate::ids::{LinkId, SharedId};
 use crate::partition::subscription::Subscription;
@@ -113,9 +113,12 @@ impl<'a> View<'a> {
         let shared = self.members.get(id)?;
         let record = &shared.record;
         let partitions = match shared.is_queue() {
-            true => (0..self.topics.get(record.topic)?.partitions.len())
-                .map(|index| self.queue_partition(id, PartitionIndex(index as u32)))
-                .collect(),
+            true => {
+                let slots = self.topics.get(record.topic)?.slots();
+                slots
+                    .map(|(index, _)| self.queue_partition(id, index))
+                    .collect()
+            }
             false => self.cursors_of(entry, &record.consumer, true),
         };
         Some(ConsumerDescription {
@@ -168,10 +171,9 @@ impl<'a> View<'a> {
     /// Where a name's cursors are: in all partitions, or in those where it has one.
     fn cursors_of(&self, entry: &TopicEntry, consumer: &str, all: bool) -> Vec<ConsumerPartition> {
         let topic = self.topics.get(entry.record.topic);
-        let slots = topic.into_iter().flat_map(|topic| &topic.partitions);
+        let slots = topic.into_iter().flat_map(Topic::slots);
         let cursors = entry.cursors.get(consumer);
-        let cursors = slots.zip(0..).filter_map(|(slot, index)| {
-            let partition = PartitionIndex(index);
+        let cursors = slots.filter_map(|(partition, slot)| {
             let cursor = cursors.and_then(|cursors| cursors.get(&partition)).copied();
             (all || cursor.is_some()).then(|| self.cursor_in(partition, slot, cursor))
         });
@@ -263,10 +265,9 @@ impl<'a> View<'a> {
         &self,
         topic: TopicId,
         consumer: &str,
-        index: usize,
+        partition: PartitionIndex,
     ) -> Option<(ConsumerKind, ConsumerPartition)> {
-        let partition = PartitionIndex(index as u32);
-        let slot = self.topics.get(topic)?.partitions.get(index)?;
+        let slot = self.topics.get(topic)?.slot(partition)?;
         let cursors = self.commands.table().topic(topic)?.cursors.get(consumer);
         let cursor = cursors.and_then(|cursors| cursors.get(&partition)).copied();
         let shared = self.members.named(topic, consumer);

@@ -187,12 +187,11 @@ impl ClientCore {
         // What was asked of it and is not begun goes along.
         self.nodes[before.0].take(self.now, Input::Wake, links.link(before));
         self.nodes[before.0].run(&mut self.asked[before.0], links.link(before));
-        for topic in self.nodes[before.0].topics() {
+        for topic in self.nodes[before.0].topics().into_keys() {
             self.topics.entry(topic).or_insert(before);
         }
         self.first = first;
-        let calls = self.nodes[before.0].leave_calls(links.link(before));
-        self.nodes[first.0].adopt_calls(calls, self.now, links.link(first));
+        self.move_calls(TopicId(0), before, first, links);
         let connected = self.nodes[before.0].leave_connected();
         self.nodes[first.0].adopt_connected(connected);
     }
@@ -200,26 +199,54 @@ impl ClientCore {
     fn run(&mut self, node: NodeIndex, links: &mut dyn Links) {
         self.nodes[node.0].run(&mut self.asked[node.0], links.link(node));
         if node != self.first {
-            if self.nodes[self.first.0].is_up() && self.nodes[node.0].asks_first() {
-                self.ask_first(node, links);
+            if self.nodes[self.first.0].is_up() {
+                if self.nodes[node.0].looks_elsewhere() {
+                    self.look_elsewhere(node, links);
+                }
+                if self.nodes[node.0].asks_first() {
+                    self.ask_first(node, links);
+                }
             }
             self.nodes[node.0].give_up_if_hopeless();
         }
     }
 
-    /// A node is away: the first one may know of another that has its topics by now. It names the same one as long as
-    /// it does not, and they wait there as before.
+    /// A node is away: the first one is asked whether what is opened there is at another place by now. It goes there when it says so.
+    fn look_elsewhere(&mut self, from: NodeIndex, links: &mut dyn Links) {
+        let first = self.first;
+        for (topic, name) in self.nodes[from.0].topics() {
+            self.nodes[first.0].look_for(self.now, topic, &name, links.link(first));
+        }
+    }
+
+    /// A node is away for long: the first one may know of another that does by now what waits there, or answer for it. It names
+    /// the same one as long as nothing is known, and the calls wait there as before. What is opened stays:
+    /// [`ClientCore::look_elsewhere`] asks for it by its name.
     fn ask_first(&mut self, from: NodeIndex, links: &mut dyn Links) {
         let first = self.first;
+        let opened = self.nodes[from.0].topics();
         let topics = self.topics.iter().filter(|(_, at)| **at == from);
         let topics: Vec<TopicId> = topics.map(|(topic, _)| *topic).collect();
         for topic in topics {
-            if self.may_move(topic) {
+            if opened.contains_key(&topic) {
+                self.move_calls(topic, from, first, links);
+            } else if self.may_move(topic) {
                 self.move_topic(topic, from, first, links);
             }
         }
-        let calls = self.nodes[from.0].leave_calls(links.link(from));
-        self.nodes[first.0].adopt_calls(calls, self.now, links.link(first));
+        self.move_calls(TopicId(0), from, first, links);
+    }
+
+    /// Takes the calls about a topic, or about none, to another node.
+    fn move_calls(
+        &mut self,
+        topic: TopicId,
+        from: NodeIndex,
+        to: NodeIndex,
+        links: &mut dyn Links,
+    ) {
+        let calls = self.nodes[from.0].leave_calls(topic, links.link(from));
+        self.nodes[to.0].adopt_calls(calls, self.now, links.link(to));
     }
 
     /// Says what time it is to what uses the API, in a simulation: there is
@@ -443,6 +470,14 @@ impl ClientCore {
         if place != from {
             // It has moved since that was asked for: what says so is behind, and what is left there goes after it.
             self.move_topic(topic, from, place, links);
+            // Unless its place is away, and the answer to where it is names another one.
+            if !self.nodes[place.0].is_up()
+                && self.known(&hint) != Some(place)
+                && self.may_move(topic)
+                && let Some(to) = self.node_of(from, hint)
+            {
+                self.move_topic(topic, place, to, links);
+            }
         // First, so that a topic that nodes send to and fro makes no nodes.
         } else if self.may_move(topic)
             && let Some(to) = self.node_of(from, hint)

@@ -845,6 +845,11 @@ impl Connection {
         hopeless.then(|| self.last_failure())
     }
 
+    /// When the last connection was lost, or the first one was begun.
+    pub fn down_since(&self) -> Duration {
+        self.down_since
+    }
+
     /// For how long what is at this server waits for it, before it is looked for elsewhere.
     pub fn patience(&self) -> Duration {
         let settings = &self.settings;

@@ -312,7 +312,7 @@ impl ConsumerCore {
         if self.feed.topic.id != topic || is_fixed {
             return;
         }
-        let new: Vec<u32> = (0..self.feed.topic.partition_count())
+        let new: Vec<u32> = (self.feed.topic.indices())
             .filter(|partition| !self.subscriptions.contains_key(partition))
             .collect();
         self.open(wire, &new, Start::Cursor);

@@ -337,10 +337,11 @@ impl Membership {
     }
 }
 
-/// The id of a member in its `life`, as good as chance.
+/// The id of a member in its `life`, as good as chance. In all lives it begins alike: members that share several topics one by one
+/// are so in one order everywhere, whichever of them has begun anew where.
 fn member_id(seed: u128, life: u64) -> MemberId {
+    let high = mix((seed >> 64) as u64 ^ mix(seed as u64));
     let low = mix(seed as u64 ^ mix(life));
-    let high = mix((seed >> 64) as u64 ^ low);
     MemberId((u128::from(high) << 64 | u128::from(low)).max(1))
 }
 

@@ -10,7 +10,7 @@ use super::elsewhere::{Elsewhere, Hint};
 use super::io::{Input, Output};
 use super::producer::{Fed, ProducerCore};
 use super::queue::QueueCore;
-use super::topics::{Topics, Watched};
+use super::topics::{self, Topics, Watched};
 use super::wire_session::{Context, Route, Silence, Timer, Wire};
 use crate::copies::CopyMemory;
 use crate::driving::InlineSend;
@@ -26,6 +26,10 @@ use wire::{DirectoryId, TopicId};
 
 /// How many batches are sent inline at most.
 const INLINE_BATCHES_MAX: u32 = 2;
+
+/// How long a node is away before another one is asked where its topics are: less than it takes to start one again, as a rule, and more
+/// than a connection that is lost and made anew.
+const LOOK_FIRST: Duration = Duration::from_secs(1);
 
 /// What a client has at one node: the connection to it, and the producers, consumers and calls of topics that are there.
 pub(super) struct NodeCore {
@@ -54,6 +58,9 @@ pub(super) struct NodeCore {
     ended: bool,
     /// When the first node was asked last for what is here, for this node was away.
     asked_first_at: Option<Duration>,
+    /// When another node was asked last where the topics are that are here, while this one is away, and how long it is until the
+    /// next time.
+    looked: Option<(Duration, Duration)>,
 }
 
 /// A topic on its way to another node, with all that a client does with it.
@@ -111,6 +118,7 @@ impl NodeCore {
             started: false,
             ended: false,
             asked_first_at: None,
+            looked: None,
         }
     }
 
@@ -237,6 +245,41 @@ impl NodeCore {
         asks
     }
 
+    /// Whether another node is to be asked now where the topics are that are here: this one is away, for a second, and then for
+    /// twice as long each time. They stay, unless they are at another place.
+    pub fn looks_elsewhere(&mut self) -> bool {
+        if self.is_up() {
+            self.looked = None;
+            return false;
+        }
+        let now = self.context.now;
+        let first = (self.connection.down_since(), LOOK_FIRST);
+        let (last, wait) = self.looked.unwrap_or(first);
+        if now < last.saturating_add(wait) {
+            return false;
+        }
+        let wait = (2 * wait).min(self.connection.patience().max(LOOK_FIRST));
+        self.looked = Some((now, wait));
+        self.context
+            .arm(now.saturating_add(wait), Timer::Connection);
+        true
+    }
+
+    /// Asks this node whether it has a topic that is opened at another one, which is away, or where that is.
+    pub fn look_for(
+        &mut self,
+        now: Duration,
+        topic: TopicId,
+        name: &str,
+        mut link: Option<&mut dyn Link>,
+    ) {
+        self.context.now = now;
+        let mut wire = Wire::new(&mut self.context, reborrow(&mut link));
+        if wire.is_up() {
+            topics::describe(&mut wire, topic, name);
+        }
+    }
+
     /// Sends what was gathered, and does nothing else: no plugin and no
     /// callback of a user's is waited for. False if it is to be reported by a
     /// command after all, for there is more to do.
@@ -311,12 +354,13 @@ impl NodeCore {
         self.connection.has_failed()
     }
 
-    /// The topics with something that was opened, or that is known.
-    pub fn topics(&self) -> BTreeSet<TopicId> {
-        let producers = self.producers.values().map(|core| core.topic().id);
-        let consumers = self.consumers.values().map(|core| core.topic().id);
-        let queues = self.queues.values().map(|core| core.topic().id);
-        producers.chain(consumers).chain(queues).collect()
+    /// The topics with something that was opened, and their names.
+    pub fn topics(&self) -> BTreeMap<TopicId, Arc<str>> {
+        let producers = self.producers.values().map(ProducerCore::topic);
+        let consumers = self.consumers.values().map(ConsumerCore::topic);
+        let queues = self.queues.values().map(QueueCore::topic);
+        let all = producers.chain(consumers).chain(queues);
+        all.map(|topic| (topic.id, topic.name.clone())).collect()
     }
 
     /// Takes out who waits for the client's first connection.
@@ -408,6 +452,8 @@ impl NodeCore {
         }
         self.connection
             .lost(&mut self.context, reason, &mut self.outputs);
+        let looks_at = self.context.now.saturating_add(LOOK_FIRST);
+        self.context.arm(looks_at, Timer::Connection);
     }
 
     fn run_timers(&mut self, link: &mut Option<&mut dyn Link>) {
@@ -556,9 +602,9 @@ impl NodeCore {
     }
 
     /// Takes out the calls that are about no topic by its id, but for those that must not be asked twice.
-    pub fn leave_calls(&mut self, mut link: Option<&mut dyn Link>) -> Vec<Call> {
+    pub fn leave_calls(&mut self, topic: TopicId, mut link: Option<&mut dyn Link>) -> Vec<Call> {
         let mut wire = Wire::leaving(&mut self.context, reborrow(&mut link));
-        self.calls.leave_topic(&mut wire, TopicId(0))
+        self.calls.leave_topic(&mut wire, topic)
     }
 
     /// Takes over calls of another node's.

@@ -22,6 +22,11 @@ pub(crate) enum Opening {
         /// Chance, of which a group's member's ids are made.
         seed: u128,
     },
+    /// A spread topic, which is looked at as long as its state is held.
+    Topic {
+        topic: Arc<TopicState>,
+        key: u64,
+    },
     Queue {
         queue: Arc<QueueFeed>,
         /// Chance, of which the member's ids are made.
@@ -45,6 +50,7 @@ impl Opening {
             Self::Producer(producer) => producer.key,
             Self::Consumer { consumer, .. } => consumer.key,
             Self::Queue { queue, .. } => queue.key,
+            Self::Topic { key, .. } => *key,
         };
         (opening.topic().id, key)
     }
@@ -55,6 +61,7 @@ impl Opening {
             Self::Producer(producer) => &producer.topic,
             Self::Consumer { consumer, .. } => &consumer.topic,
             Self::Queue { queue, .. } => &queue.topic,
+            Self::Topic { topic, .. } => topic,
         }
     }
 }

@@ -59,7 +59,7 @@ impl Topics {
     pub fn adopt(&mut self, wire: &mut Wire<'_>, topic: TopicId, Watched(states): Watched) {
         if !states.is_empty() {
             if wire.is_up() {
-                describe(wire, topic, &states);
+                describe_one_of(wire, topic, &states);
             }
             self.states.entry(topic).or_default().extend(states);
             self.watch(wire);
@@ -119,7 +119,7 @@ impl Topics {
         self.asked_at = wire.now();
         let mut asked = false;
         for (topic, states) in &self.states {
-            asked |= describe(wire, *topic, states);
+            asked |= describe_one_of(wire, *topic, states);
         }
         asked
     }
@@ -140,7 +140,12 @@ impl Topics {
             }
         };
         let description = TopicDescription::from_bytes("topic description", &reply.head);
-        let (Ok(description), Some(states)) = (description, self.states.get(&topic)) else {
+        let Ok(description) = description else {
+            return false;
+        };
+        let Some(states) = self.states.get(&topic) else {
+            // It was asked for what is at another node.
+            wire.context.described.push(description.topic);
             return false;
         };
         let mut grew = false;
@@ -154,12 +159,18 @@ impl Topics {
 }
 
 /// Asks how a topic is now, if something uses it. False if nothing does.
-fn describe(wire: &mut Wire<'_>, topic: TopicId, states: &[Weak<TopicState>]) -> bool {
-    let Some(state) = states.iter().find_map(Weak::upgrade) else {
-        return false;
-    };
+fn describe_one_of(wire: &mut Wire<'_>, topic: TopicId, states: &[Weak<TopicState>]) -> bool {
+    let state = states.iter().find_map(Weak::upgrade);
+    if let Some(state) = &state {
+        describe(wire, topic, &state.name);
+    }
+    state.is_some()
+}
+
+/// Asks how a topic is now, or where.
+pub(super) fn describe(wire: &mut Wire<'_>, topic: TopicId, name: &str) {
     let name = TopicName {
-        name: state.name.to_string(),
+        name: name.to_owned(),
     };
     let request = Request {
         method: Method::DescribeTopic,
@@ -171,5 +182,4 @@ fn describe(wire: &mut Wire<'_>, topic: TopicId, states: &[Weak<TopicState>]) ->
         is_quiet: false,
     };
     wire.request(Route::Topic { topic }, request);
-    true
 }

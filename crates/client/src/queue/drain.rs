@@ -133,16 +133,16 @@ impl Drain {
         let open = consumer.open()?;
         let deadline = Deadline::within(timeout);
         loop {
-            let seen = open.feed.news();
+            let seen = open.news();
             if let Some(event) = open.try_pull(deadline)? {
                 // From here on nothing is known of what is left.
                 *self = Self::new(self.idle);
                 return Ok(Drained::Event(event));
             }
-            if open.feed.is_stopped() {
+            if open.is_stopped() {
                 return Ok(Drained::Done);
             }
-            open.feed.health()?;
+            open.health()?;
             if self.look(consumer, &open)? {
                 return Ok(Drained::Done);
             }
@@ -151,10 +151,8 @@ impl Drain {
                 _ => deadline,
             };
             // What it waits for is reported, now and then.
-            let (standing, mailbox) = (&open.feed.standing, &open.feed.mailbox);
-            let node = open.feed.topic.liveness(mailbox);
-            let until = standing.wait_until(&Patience::within(None), until, (mailbox, &node));
-            let is_news = open.feed.wait(seen, until);
+            let until = open.wait_until(&Patience::within(None), until);
+            let is_news = open.wait(seen, until);
             if !is_news && planted(Fault::NoneIsDrained) {
                 return Ok(Drained::Done);
             }
@@ -168,13 +166,13 @@ impl Drain {
     /// news ([`QueueConsumer::on_ready`]): to ask the server.
     pub fn due_in(&self, consumer: &QueueConsumer) -> Option<Duration> {
         let open = consumer.slot.get()?;
-        let now = open.feed.mailbox.clock().now();
+        let now = open.mailbox().clock().now();
         Some(self.ask_at?.saturating_sub(now))
     }
 
     /// Asks, and looks at the answer. True once nothing was left for the idle time.
     fn look(&mut self, consumer: &QueueConsumer, open: &Open) -> Result<bool, ClientError> {
-        let now = open.feed.mailbox.clock().now();
+        let now = open.mailbox().clock().now();
         let Some(asked) = &mut self.asked else {
             self.ask_if_due(consumer, open, now);
             return Ok(false);
@@ -234,9 +232,10 @@ impl Drain {
     }
 
     fn wait_for(&mut self, asked: Asked, open: &Open) {
-        let feed = Arc::downgrade(&open.feed);
+        // A queue has a partition.
+        let feed = open.first().map(|one| Arc::downgrade(&one.feed));
         let notify = Box::new(move || {
-            if let Some(feed) = feed.upgrade() {
+            if let Some(feed) = feed.and_then(|feed| feed.upgrade()) {
                 feed.notify();
             }
         });

@@ -8,6 +8,7 @@ use ::log::testing::FaultyDisk;
 use broker::controller::{Command, CommandToken, Home, LEADER, testing};
 use broker::node::Now;
 use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 use wire::Durability;
 use wire::TopicId;
 use wire::record::{Endpoints, Labels, Record, TopicRecord};
@@ -217,7 +218,7 @@ impl Site {
             voters: (1..=VOTERS).map(|id| DirectoryId(id.into())).collect(),
             disk: self.disk.clone(),
             nodes: Box::new(Node(self.to_node.clone(), self.nodes.clone())),
-            log: Box::new(|line| eprintln!("{line}")),
+            log: Box::new(|remark| eprintln!("{remark:?}")),
         };
         let service = Service::start(parts, began).unwrap();
         let handle = service.handle();

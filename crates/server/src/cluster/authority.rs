@@ -97,7 +97,10 @@ impl ClusterAuthority {
             if waited >= patience {
                 return Err(late(&published, waited, shared));
             }
-            shared.wait(INTERVAL.min(patience - waited));
+            if !shared.wait(INTERVAL.min(patience - waited)) {
+                let late = late(&published, waited, shared);
+                return Err(ServerError::Interrupted(late.to_string()));
+            }
         }
     }
 
@@ -373,8 +376,9 @@ mod tests {
             self.1
         }
 
-        fn wait(&mut self, time: Duration) {
+        fn wait(&mut self, time: Duration) -> bool {
             self.1 += time;
+            true
         }
     }
 

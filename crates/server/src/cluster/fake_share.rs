@@ -168,7 +168,8 @@ impl Shared for View {
         self.now
     }
 
-    fn wait(&mut self, time: Duration) {
+    fn wait(&mut self, time: Duration) -> bool {
         self.now += time;
+        true
     }
 }

@@ -23,13 +23,14 @@ use crate::error::{ConfigError, ServerError};
 use crate::exchange::Peers;
 use crate::group_file::{GroupFile, OtherServer};
 use crate::host::{self, Host, random_u128};
+use crate::interruption::Interruption;
 use crate::member_file::MemberFile;
 use crate::server_log::ServerLog;
 use broker::{Nodes, TableRole};
 use cluster::links::{LinkSettings, LinksConfig, PeerId, PeerLinks, Security};
 use cluster::member::Member;
 use cluster::quorum::{Identity, RecoveryError, Settings, found, recover};
-use cluster::service::{Service, ServiceHandle, ServiceParts};
+use cluster::service::{Remark, Service, ServiceHandle, ServiceParts};
 use cluster::table::TableVoter;
 use cluster::{ClusterId, VoterId};
 use log::{Disk, OsDisk};
@@ -46,6 +47,8 @@ use wire::{DirectoryId, NodeId};
 const QUORUM: &str = "quorum";
 /// How often an operator hears whom a start waits for.
 const SAID_EVERY: Duration = Duration::from_secs(10);
+/// How often it is looked whether a start that waits for the cluster's table is to end.
+const LOOK: Duration = Duration::from_millis(100);
 /// In a path: the rank.
 const RANK: &str = "{rank}";
 /// Voters of a new cluster, where nobody says how many.
@@ -57,7 +60,10 @@ pub(crate) struct ClusterPart {
     voters: u32,
     host: Host,
     listen: String,
+    /// What the operator calls it.
+    labels: BTreeMap<String, String>,
     patience: Duration,
+    interruption: Interruption,
     log: ServerLog,
     shared: Option<SharedDirectory>,
     clients: ClientFiles,
@@ -100,16 +106,20 @@ struct Vote {
 
 impl ClusterPart {
     /// Finds out which server this is, and what the cluster is to clients; and what of the settings follows from that.
-    /// Nobody hears of it yet.
+    /// Nobody hears of it yet. `interruption` ends what waits for other servers later.
     ///
     /// # Errors
     /// If the launcher says nothing, or the shared directory cannot be used.
-    pub fn open(config: &mut Config, log: &ServerLog) -> Result<Option<Self>, ServerError> {
+    pub fn open(
+        config: &mut Config,
+        log: &ServerLog,
+        interruption: &Interruption,
+    ) -> Result<Option<Self>, ServerError> {
         let (Some(path), Some(ranks)) = (config.cluster.clone(), placed(config)?) else {
             return Ok(None);
         };
         let host = Host::this();
-        let mut shared = SharedDirectory::open(&path, &host)?;
+        let mut shared = SharedDirectory::open(&path, &host)?.until(interruption);
         let clients = ClientFiles::open(&shared.path(""), &host)?;
         let voters = match config.voters {
             Some(voters) => voters,
@@ -119,7 +129,10 @@ impl ClusterPart {
             voters,
             host,
             listen: config.cluster_listen.clone(),
+            // They were checked with all settings.
+            labels: config.labels().unwrap_or_default(),
             patience: Duration::from_millis(config.cluster_wait_ms.into()),
+            interruption: interruption.clone(),
             log: log.clone(),
             shared: Some(shared),
             clients,
@@ -165,6 +178,7 @@ impl ClusterPart {
         let path: PathBuf = shared.path("").components().collect();
         let refused = |refused: Refused| match refused {
             Refused::File(error) => error,
+            Refused::Interrupted(waiting) => ServerError::Interrupted(waiting.to_string()),
             other => ServerError::Directory {
                 directory: path.clone(),
                 why: other.to_string(),
@@ -295,7 +309,11 @@ impl ClusterPart {
         let began = Instant::now();
         loop {
             let left = self.patience.saturating_sub(began.elapsed());
-            match rendezvous.meet(left.min(SAID_EVERY), shared) {
+            let mut met = rendezvous.meet(left.min(SAID_EVERY), shared);
+            if let Err(Refused::Waiting(waiting) | Refused::Interrupted(waiting)) = &mut met {
+                waiting.waited = began.elapsed();
+            }
+            match met {
                 Err(Refused::Waiting(waiting)) if left > SAID_EVERY => {
                     self.log.info(format!(
                         "waiting for other servers of the cluster: {waiting}"
@@ -324,7 +342,10 @@ impl ClusterPart {
             voters: voters.keys().copied().collect(),
             disk,
             nodes: Box::new(Reached(self.mailboxes.clone())),
-            log: Box::new(move |line| log.warn(line)),
+            log: Box::new(move |remark| match remark {
+                Remark::Warning(line) => log.warn(line),
+                Remark::Detail(line) => log.debug(&line),
+            }),
         };
         Service::start(parts, began).map_err(ServerError::System)
     }
@@ -345,14 +366,16 @@ impl ClusterPart {
             .as_ref()
             .expect("a server joins before its shards register");
         let service = running.service.handle();
-        let labels = [
+        let own = [
             ("host".to_owned(), self.host.name.clone()),
             ("rank".to_owned(), self.ranks.rank.to_string()),
+            ("pid".to_owned(), std::process::id().to_string()),
         ];
+        let labels = self.labels.clone().into_iter().chain(own).collect();
         service.register(Register {
             directory,
             endpoints: Endpoints(endpoints),
-            labels: Labels(BTreeMap::from(labels)),
+            labels: Labels(labels),
             shard,
         });
         let node = self.wait_for_node(directory)?;
@@ -377,17 +400,26 @@ impl ClusterPart {
 
     fn wait_for_node(&self, directory: DirectoryId) -> Result<NodeId, ServerError> {
         let began = Instant::now();
+        let mut said = Duration::ZERO;
         loop {
-            let left = self.patience.saturating_sub(began.elapsed());
-            match self.mailboxes.wait_for(directory, left.min(SAID_EVERY)) {
+            let waited = began.elapsed();
+            let left = self.patience.saturating_sub(waited);
+            match self.mailboxes.wait_for(directory, left.min(LOOK)) {
                 Some(Ok(registered)) => return Ok(registered.node),
+                None if self.interruption.wait(Duration::ZERO) => {
+                    return Err(ServerError::Interrupted(format!(
+                        "after {} s no server led the cluster's table: more than half of its {} voters have to run",
+                        waited.as_secs(),
+                        self.voters
+                    )));
+                }
                 Some(Err(error)) => {
                     return Err(ServerError::Node(format!(
                         "the cluster does not take this data directory: {}",
                         error.message
                     )));
                 }
-                None if left <= SAID_EVERY => {
+                None if left <= LOOK => {
                     return Err(ServerError::Node(format!(
                         "no server has led the cluster's table for {} s: more than half of its {} voters have to run and \
                          to reach each other",
@@ -395,9 +427,12 @@ impl ClusterPart {
                         self.voters
                     )));
                 }
-                None => self
-                    .log
-                    .info("waiting for more than half of the cluster's voters".to_owned()),
+                None if waited >= said + SAID_EVERY => {
+                    said = waited;
+                    let text = "waiting for more than half of the cluster's voters";
+                    self.log.info(text.to_owned());
+                }
+                None => {}
             }
         }
     }

@@ -15,6 +15,8 @@ pub enum Refused {
     Arrival(String),
     /// Others have not come in time.
     Waiting(Box<Waiting>),
+    /// The waiting was ended before its time was over.
+    Interrupted(Box<Waiting>),
     /// What is in the directory cannot be right together.
     Contradiction(Box<Contradiction>),
     /// A file cannot be read or written.
@@ -88,6 +90,14 @@ pub enum Contradiction {
         pid: u32,
         directory: DirectoryId,
     },
+    /// The server whose file this one has replaced runs: it has the rank.
+    RankInUse {
+        path: PathBuf,
+        rank: u32,
+        host: String,
+        pid: u32,
+        directory: DirectoryId,
+    },
     /// Two ranks have one data directory.
     SameDirectory {
         path: PathBuf,
@@ -143,7 +153,7 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Arrival(why) => f.write_str(why),
-            Self::Waiting(waiting) => write!(f, "{waiting}"),
+            Self::Waiting(waiting) | Self::Interrupted(waiting) => write!(f, "{waiting}"),
             Self::Contradiction(contradiction) => write!(f, "{contradiction}"),
             Self::File(error) => write!(f, "{error}"),
         }
@@ -242,6 +252,19 @@ impl fmt::Display for Contradiction {
             } => write!(
                 f,
                 "rank {rank} is started twice: process {pid} on {host}, with data directory {directory}, has replaced {}",
+                path.display()
+            ),
+            Self::RankInUse {
+                path,
+                rank,
+                host,
+                pid,
+                directory,
+            } => write!(
+                f,
+                "rank {rank} is in use: process {pid} on {host}, with data directory {directory}, runs, and {} is its \
+                 file. Give this server a --rank that nobody has; or end that one first, and take its node out with \
+                 `thalweg nodes remove` if it is not to come back",
                 path.display()
             ),
             Self::SameDirectory {

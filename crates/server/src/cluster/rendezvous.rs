@@ -16,6 +16,9 @@ use std::time::Duration;
 /// How long is waited between two looks, at first and later.
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
 const INTERVAL_MAX: Duration = Duration::from_secs(2);
+/// How long a server waits that has replaced the file of another data directory: one that runs looks at its file more
+/// often, and takes it back.
+pub(super) const TAKEN_BACK_WITHIN: Duration = Duration::from_secs(5);
 /// How many ranks that are no founders are asked, where the founders' ranks do not have who is looked for.
 const FURTHER_MAX: u32 = 64;
 /// A setting, in messages.
@@ -132,6 +135,10 @@ pub struct Rendezvous {
     name: String,
     /// What came of the record the last time that it was to be published.
     published: Option<Published>,
+    /// The start whose file this one has replaced, if that had another data directory: it may run.
+    replaced: Option<RunId>,
+    /// Whether it was not waited yet for it to take the file back.
+    is_in_doubt: bool,
 }
 
 /// The file of another rank.
@@ -172,10 +179,12 @@ impl Rendezvous {
             member: arrival.member,
             heard: BTreeMap::new(),
         };
-        let rendezvous = Self {
+        let mut rendezvous = Self {
             name: rank_file_name(own.rank),
             own,
             published: None,
+            replaced: None,
+            is_in_doubt: false,
         };
         if let Some(before) = rendezvous.read_file(rendezvous.own.rank, shared)? {
             let path = shared.path(&rendezvous.name);
@@ -184,6 +193,12 @@ impl Rendezvous {
                 why,
             })?;
             rendezvous.check_log(&before, shared)?;
+            // The lock of a data directory keeps a second server from it, and says nothing of another one.
+            if before.directory != rendezvous.own.directory {
+                rendezvous.replaced = Some(before.run);
+                rendezvous.is_in_doubt = true;
+                rendezvous.own.heard.insert(before.rank, before.run);
+            }
         }
         shared.replace(&rendezvous.name, &rendezvous.own.write())?;
         Ok(rendezvous)
@@ -192,7 +207,7 @@ impl Rendezvous {
     /// Looks until there is a decision, for `patience` at most. On NFS a file may be seen a minute late.
     ///
     /// # Errors
-    /// [`Refused::Waiting`] names who has not come.
+    /// [`Refused::Waiting`] names who has not come, and so does [`Refused::Interrupted`].
     pub fn meet(
         &mut self,
         patience: Duration,
@@ -200,15 +215,25 @@ impl Rendezvous {
     ) -> Result<Decision, Refused> {
         let began = shared.now();
         let mut interval = INTERVAL_MIN;
+        let doubt = match std::mem::take(&mut self.is_in_doubt) {
+            true => TAKEN_BACK_WITHIN.min(patience),
+            false => Duration::ZERO,
+        };
         loop {
-            if let Some(decision) = self.look(shared)? {
+            if shared.now().saturating_sub(began) < doubt {
+                self.check(shared)?;
+            } else if let Some(decision) = self.look(shared)? {
                 return Ok(decision);
             }
             let waited = shared.now().saturating_sub(began);
             if waited >= patience {
                 return Err(self.missing(waited, shared)?.into());
             }
-            shared.wait(interval.min(patience - waited));
+            if !shared.wait(interval.min(patience - waited)) {
+                let waited = shared.now().saturating_sub(began);
+                let missing = self.missing(waited, shared)?;
+                return Err(Refused::Interrupted(Box::new(missing)));
+            }
             interval = (interval * 3 / 2).min(INTERVAL_MAX);
         }
     }
@@ -258,14 +283,25 @@ impl Rendezvous {
     }
 
     /// Whether this server's file is its own still. To be called now and then while it runs. A file that was
-    /// removed is written again.
+    /// removed is written again, and so is one whose writer waits to see that: it has another data directory.
     ///
     /// # Errors
+    /// [`Contradiction::RankInUse`] if this server has replaced another's file, which that one has taken back;
     /// [`Contradiction::SameRank`] if another process has replaced it.
     pub fn check(&mut self, shared: &mut impl Shared) -> Result<(), Refused> {
         let path = shared.path(&self.name);
+        let asks = |file: &RankFile| file.heard.get(&file.rank) == Some(&self.own.run);
         match self.read_file(self.own.rank, shared)? {
             Some(Ok(file)) if file.run == self.own.run => Ok(()),
+            Some(Ok(file)) if asks(&file) => Ok(shared.replace(&self.name, &self.own.write())?),
+            Some(Ok(file)) if Some(file.run) == self.replaced => Err(Contradiction::RankInUse {
+                path,
+                rank: file.rank,
+                host: file.host,
+                pid: file.pid,
+                directory: file.directory,
+            }
+            .into()),
             Some(Ok(file)) => Err(Contradiction::SameRank {
                 path,
                 rank: file.rank,
@@ -422,6 +458,7 @@ impl Rendezvous {
         shared: &mut impl Shared,
     ) -> Result<(), Refused> {
         let mut heard = BTreeMap::new();
+        heard.extend(self.replaced.map(|run| (self.own.rank, run)));
         for file in others.values().flatten().flatten() {
             heard.insert(file.rank, file.run);
         }

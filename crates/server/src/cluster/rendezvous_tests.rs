@@ -6,7 +6,7 @@ use super::rank_file::{
     Membership, RECORD_FILE, RankFile, Record, RunId, cluster_of, rank_file_name,
 };
 use super::refused::{Absence, Contradiction, Refused, Waiting};
-use super::rendezvous::{Arrival, Decision, Rendezvous};
+use super::rendezvous::{Arrival, Decision, Rendezvous, TAKEN_BACK_WITHIN};
 use super::shared::{Published, Shared};
 use crate::host::Host;
 use cluster::{ClusterId, DirectoryId, VoterId};
@@ -426,27 +426,77 @@ fn settings_that_differ_are_named_on_both_sides() {
 }
 
 #[test]
+fn a_rank_that_a_server_with_another_data_directory_has_is_refused() {
+    let share = Share::default();
+    let mut one = Server::enter(&share, arrival(0, 10));
+    let file = share.latest("rank-0.json");
+    let mut second = Server::enter(&share, arrival(0, 99));
+    assert_ne!(share.latest("rank-0.json"), file);
+    // Whether it waits or serves, it takes its file back when it looks at that.
+    assert_eq!(one.look(), None);
+    assert_eq!(share.latest("rank-0.json"), file);
+    let refused = second.refused();
+    let process = std::process::id();
+    let directory = DirectoryId(10);
+    let said = format!(
+        "rank 0 is in use: process {process} on node7, with data directory {directory}, runs, and /shared/rank-0.json"
+    );
+    assert!(refused.contains(&said), "{refused}");
+    // Also where the second one has looked at others meanwhile.
+    let mut third = Server::enter(&share, arrival(0, 98));
+    let mut other = Server::enter(&share, arrival(1, 11));
+    other.look();
+    assert_eq!(third.look(), None);
+    one.rendezvous.check(&mut one.view).unwrap();
+    assert!(third.refused().contains("is in use"));
+    // One that has ended does not.
+    drop(one);
+    let mut fourth = Server::enter(&share, arrival(0, 97));
+    for server in [&mut other, &mut fourth] {
+        server.waits();
+    }
+    assert_eq!(share.latest("rank-2.json"), None);
+}
+
+#[test]
+fn a_server_that_has_replaced_anothers_file_waits_for_it_to_be_taken_back() {
+    let share = Share::default();
+    drop(founded(&share));
+    let waited = |arrival: Arrival| {
+        let mut server = Server::enter(&share, arrival);
+        let decision = server.rendezvous.meet(PATIENCE, &mut server.view);
+        assert!(matches!(decision, Ok(Decision::Join { .. })));
+        server.view.now()
+    };
+    assert_eq!(waited(arrival(3, 13)), Duration::ZERO);
+    assert_eq!(waited(arrival(3, 13)), Duration::ZERO);
+    assert!(waited(arrival(3, 99)) >= TAKEN_BACK_WITHIN);
+}
+
+#[test]
 fn a_rank_that_is_started_twice_is_refused() {
     let share = Share::default();
     let mut one = Server::enter(&share, arrival(0, 10));
-    let mut twin = Server::enter(&share, arrival(0, 99));
+    // The lock of the data directory was taken over.
+    let mut twin = Server::enter(&share, arrival(0, 10));
     let refused = one.refused();
     assert!(refused.contains("rank 0 is started twice"), "{refused}");
     assert!(
-        refused.contains("00000063, has replaced /shared/rank-0.json"),
+        refused.contains("0000000a, has replaced /shared/rank-0.json"),
         "{refused}"
     );
     assert_eq!(twin.look(), None);
     // Also one that serves, if it looks after its file; one that was removed is written again.
-    let mut founders = founded(&Share::default());
     let share = Share::default();
     let mut serving = Server::enter(&share, arrival(0, 10));
     share.remove("rank-0.json");
     serving.rendezvous.check(&mut serving.view).unwrap();
     assert!(share.latest("rank-0.json").is_some());
-    let _twin = Server::enter(&share, arrival(0, 99));
-    assert!(serving.rendezvous.check(&mut serving.view).is_err());
-    founders.clear();
+    // One that it did not see in time is there to stay.
+    let mut late = Server::enter(&share, arrival(0, 99));
+    late.announce(member(theirs(), None));
+    let refused = serving.rendezvous.check(&mut serving.view).unwrap_err();
+    assert!(refused.to_string().contains("is started twice"));
 }
 
 #[test]
@@ -618,8 +668,8 @@ impl Shared for Stuck {
         self.0.now()
     }
 
-    fn wait(&mut self, time: Duration) {
-        self.0.wait(time);
+    fn wait(&mut self, time: Duration) -> bool {
+        self.0.wait(time)
     }
 }
 

@@ -4,6 +4,7 @@ use super::faults::{Fault, planted};
 use crate::durable_file::{self, make_private, sync_parent};
 use crate::error::ServerError;
 use crate::host::Host;
+use crate::interruption::Interruption;
 use rustix::io::Errno;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -44,8 +45,9 @@ pub trait Shared {
     /// The time since some moment before.
     fn now(&mut self) -> Duration;
 
-    /// Returns after this time.
-    fn wait(&mut self, time: Duration);
+    /// Returns after this time; earlier when the waiting is to end. Gives whether it may go on.
+    #[must_use]
+    fn wait(&mut self, time: Duration) -> bool;
 }
 
 /// What came of a file that was to be published.
@@ -72,6 +74,8 @@ pub struct SharedDirectory {
     own: String,
     began: Instant,
     has_links: bool,
+    /// Ends what waits for others.
+    interruption: Interruption,
 }
 
 impl SharedDirectory {
@@ -110,7 +114,17 @@ impl SharedDirectory {
             own,
             began: Instant::now(),
             has_links: true,
+            interruption: Interruption::default(),
         })
+    }
+
+    /// Waits no longer when this is asked for.
+    pub(crate) fn until(self, interruption: &Interruption) -> Self {
+        let interruption = interruption.clone();
+        Self {
+            interruption,
+            ..self
+        }
     }
 
     /// A name that no other call uses, on any host.
@@ -215,8 +229,8 @@ impl Shared for SharedDirectory {
         self.began.elapsed()
     }
 
-    fn wait(&mut self, time: Duration) {
-        std::thread::sleep(time);
+    fn wait(&mut self, time: Duration) -> bool {
+        !self.interruption.wait(time)
     }
 }
 

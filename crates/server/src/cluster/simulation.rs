@@ -166,7 +166,9 @@ impl World {
         let said = refused.to_string();
         let is_right = match refused {
             Refused::File(_) => said == "killed",
-            Refused::Contradiction(_) => said.contains("is started twice"),
+            Refused::Contradiction(_) => {
+                said.contains("is started twice") || said.contains("is in use")
+            }
             _ => false,
         };
         match is_right {

@@ -2,7 +2,7 @@
 //! file is its own still. It renews the certificate, too.
 
 use super::authority::PeerCertificates;
-use super::rendezvous::{Contact, Rendezvous};
+use super::rendezvous::{Contact, Rendezvous, TAKEN_BACK_WITHIN};
 use super::shared::{Shared, SharedDirectory};
 use crate::error::ServerError;
 use crate::group_file::{GroupFile, OtherServer};
@@ -20,6 +20,9 @@ use wire::DirectoryId;
 const OTHERS_MAX: usize = 8;
 /// How often it looks. A file may be seen a minute late on NFS all the same.
 const EVERY: Duration = Duration::from_secs(2);
+
+// A server that was started with this one's rank sees within that time that this one runs.
+const _: () = assert!(2 * EVERY.as_millis() < TAKEN_BACK_WITHIN.as_millis());
 
 /// The servers that vote, and where each was reached last.
 pub(super) type Voters = BTreeMap<DirectoryId, Vec<String>>;

@@ -4,11 +4,12 @@ use super::Retention;
 use super::{
     DATA_BLOCK_BYTES_RANGE, DEFINITION_BYTES_MAX, DEFINITION_VERSION, Definition,
     DefinitionBuilder, DefinitionError, METADATA_BYTES_MAX_RANGE, MirrorOf, ONE_IN_RANGE,
-    RETENTION_RANGE, RETRY_AFTER_MS_RANGE, TopicKind, unknown_type,
+    PARTITIONS_MAX, RETENTION_RANGE, RETRY_AFTER_MS_RANGE, TopicKind, unknown_type,
 };
 use crate::field::FieldPath;
 use crate::overflow::{Overflow, RETRY_AFTER_MS_DEFAULT};
 use crate::pattern::Pattern;
+use crate::placement::Placement;
 use crate::plugin::PluginRef;
 use crate::quantity::{SIZE_EXAMPLES, TIME_EXAMPLES, size, time_ms};
 use crate::schema::Schema;
@@ -16,6 +17,7 @@ use crate::selector::{
     FieldHash, FieldRange, MissingFromHash, MissingFromRange, Outside, SelectorKind,
 };
 use crate::serializer::SerializerKind;
+use crate::spread::{PartOf, Spread};
 use crate::validator::ValidatorKind;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
@@ -74,6 +76,9 @@ pub fn members(members: &Map<String, Value>) -> Result<DefinitionBuilder> {
         "kind",
         "pins",
         "mirror_of",
+        "spread",
+        "part_of",
+        "placement",
     ])?;
     let mut builder = Definition::builder();
     if let Some(object) = root.object("validator")? {
@@ -143,7 +148,70 @@ pub fn members(members: &Map<String, Value>) -> Result<DefinitionBuilder> {
             link: text("link")?,
         });
     }
+    if let Some(object) = root.object("spread")? {
+        builder = builder.spread(spread(&object)?);
+    }
+    if let Some(object) = root.object("placement")? {
+        builder = builder.placement(placement(&object)?);
+    }
+    if let Some(object) = root.object("part_of")? {
+        object.only(&["topic", "index"])?;
+        object.required("index")?;
+        let index = object.integer("index", (0, PARTITIONS_MAX as u64 - 1))?;
+        builder = builder.part_of(PartOf {
+            topic: object.string("topic")?.unwrap_or_default().to_owned(),
+            index: index.unwrap_or_default() as u32,
+        });
+    }
     Ok(builder)
+}
+
+/// Labels that a node has to have, texts or whole numbers.
+fn placement(object: &Object<'_>) -> Result<Placement> {
+    let mut placement = Placement::default();
+    for (label, value) in object.members {
+        let text = match value {
+            Value::String(text) => text.clone(),
+            Value::Number(number) if number.is_u64() => number.to_string(),
+            other => return Err(expected(&object.key(label), "a text", other)),
+        };
+        let pushed = placement.push(label, &text);
+        pushed.map_err(|reason| DefinitionError::new(object.path, reason))?;
+    }
+    Ok(placement)
+}
+
+fn spread(object: &Object<'_>) -> Result<Spread> {
+    object.only(&["partitions"])?;
+    let key = object.key("partitions");
+    let Value::Array(stored) = object.required("partitions")? else {
+        return Err(DefinitionError::new(key, "expected a list of objects"));
+    };
+    let mut spread = Spread::default();
+    for stored in stored {
+        let Value::Object(members) = stored else {
+            return Err(expected(&key, "a list of objects", stored));
+        };
+        let stored = Object {
+            path: &key,
+            members,
+        };
+        stored.only(&["storage", "config", "count", "placement"])?;
+        let count = stored.integer("count", (1, PARTITIONS_MAX as u64))?;
+        let on = match stored.object("placement")? {
+            Some(labels) => placement(&labels)?,
+            None => Placement::default(),
+        };
+        spread
+            .push(
+                stored.string("storage")?.unwrap_or_default(),
+                stored.string("config")?.unwrap_or_default(),
+                &on,
+                count.unwrap_or(1) as u32,
+            )
+            .map_err(|reason| DefinitionError::new(key.clone(), reason))?;
+    }
+    Ok(spread)
 }
 
 const RETENTION_EXAMPLES: &str = "text such as \"40GB\", \"7d\" or \"40GB,7d\"";

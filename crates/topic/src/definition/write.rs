@@ -2,9 +2,11 @@
 
 use super::{DEFINITION_VERSION, Definition, MirrorOf, Retention, TopicKind};
 use crate::overflow::Overflow;
+use crate::placement::Placement;
 use crate::plugin::PluginRef;
 use crate::selector::{MissingFromHash, MissingFromRange, Outside, SelectorKind};
 use crate::serializer::SerializerKind;
+use crate::spread::{PartOf, Spread};
 use crate::validator::ValidatorKind;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -33,6 +35,12 @@ impl Serialize for Definition {
             pins: bool,
             #[serde(skip_serializing_if = "Option::is_none")]
             mirror_of: Option<&'a MirrorOf>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            spread: Option<&'a Spread>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            part_of: Option<&'a PartOf>,
+            #[serde(skip_serializing_if = "Placement::is_anywhere")]
+            placement: &'a Placement,
         }
         Stored {
             version: DEFINITION_VERSION,
@@ -49,6 +57,9 @@ impl Serialize for Definition {
             kind: (self.kind == TopicKind::Steps).then_some(self.kind.name()),
             pins: self.pins,
             mirror_of: self.mirror_of.as_ref(),
+            spread: self.spread.as_ref(),
+            part_of: self.part_of.as_ref(),
+            placement: &self.placement,
         }
         .serialize(serializer)
     }

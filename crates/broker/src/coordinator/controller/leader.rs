@@ -159,6 +159,13 @@ impl TableLeader {
         Self::behind(Window::new(end, Numbers::OfPlaces), Planted::default())
     }
 
+    /// The same, with a fault that a simulation plants.
+    #[cfg(feature = "testing")]
+    pub fn plant(&mut self, fault: Option<Fault>) {
+        self.planted = Planted::of(fault);
+        self.registering = Registering::new(self.planted);
+    }
+
     fn behind(window: Window, planted: Planted) -> Self {
         Self {
             window,

@@ -171,7 +171,7 @@ impl Group {
     pub fn share_out(
         &mut self,
         members: &BTreeMap<MemberId, bool>,
-        partition_count: u32,
+        partitions: Portion,
         grant: u64,
         now: Duration,
         twice: bool,
@@ -183,7 +183,10 @@ impl Group {
         let owners = owners
             .map(|(partition, assignment)| (*partition, assignment.owner))
             .collect();
-        let target = balance(members, partition_count, &owners);
+        let target = match partitions {
+            Portion::All(count) => balance(members, count, &owners),
+            Portion::OneOfMany(partition) => in_turn(members, partition, &owners),
+        };
         let until = now + Duration::from_millis(self.options.revoke_timeout_ms);
         let mut granted = Vec::new();
         for (partition, member) in target {
@@ -270,6 +273,15 @@ fn nothing() -> Assigned {
     }
 }
 
+/// Which partitions a group shares out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Portion {
+    /// So many, from the first on.
+    All(u32),
+    /// This one of a spread topic.
+    OneOfMany(PartitionIndex),
+}
+
 /// Who is to own what: as even as one partition among those who take, with as
 /// few moves as that allows. Who does not take (`false`: it is away) keeps
 /// what it has and gets no more. If nobody takes, nothing moves.
@@ -314,6 +326,24 @@ pub(crate) fn balance(
         .collect()
 }
 
+/// Who is to own one partition of a spread topic, whose other partitions are shared out by other nodes, among the same
+/// members: they take the partitions in turn, in the order of their ids, so that their shares are even without a word between the nodes.
+/// An owner that is away keeps it, and if nobody takes, nothing moves.
+fn in_turn(
+    members: &BTreeMap<MemberId, bool>,
+    partition: PartitionIndex,
+    owners: &BTreeMap<PartitionIndex, MemberId>,
+) -> BTreeMap<PartitionIndex, MemberId> {
+    let owner = owners.get(&partition);
+    let takers = || members.iter().filter(|(_, takes)| **takes);
+    let turn = partition.0 as usize % takers().count().max(1);
+    let away = owner.filter(|owner| members.get(owner) == Some(&false));
+    let next = away.or_else(|| takers().nth(turn).map(|(member, _)| member));
+    next.map(|member| (partition, *member))
+        .into_iter()
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -348,6 +378,28 @@ mod tests {
         let stay = takers.iter().map(|(member, _)| own(member).min(least));
         let above = takers.iter().filter(|(member, _)| own(member) > least);
         unmoved + stay.sum::<usize>() + above.count().min(extra)
+    }
+
+    #[test]
+    fn partitions_that_are_shared_out_one_by_one_are_shared_evenly() {
+        let (none, six) = (BTreeMap::new(), 0..6);
+        for count in 1..=8_u128 {
+            let members: BTreeMap<MemberId, bool> =
+                (1..=count).map(|id| (MemberId(id), true)).collect();
+            let partitions = six.clone().map(PartitionIndex);
+            let target: BTreeMap<_, _> = partitions
+                .flat_map(|partition| in_turn(&members, partition, &none))
+                .collect();
+            assert_eq!(target.len(), 6);
+            let shares = counts(&target, &members);
+            assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1);
+        }
+        let one = PartitionIndex(1);
+        let members = BTreeMap::from([(MemberId(1), true), (MemberId(2), false)]);
+        let owned = |member: u128| BTreeMap::from([(one, MemberId(member))]);
+        assert_eq!(in_turn(&members, one, &owned(2)), owned(2));
+        assert_eq!(in_turn(&members, one, &owned(3)), owned(1));
+        assert_eq!(in_turn(&BTreeMap::new(), one, &owned(1)), none);
     }
 
     #[test]

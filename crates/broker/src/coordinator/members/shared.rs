@@ -5,7 +5,7 @@
 //! before it is durable. When the overlay is rolled back, the table says how things are
 //! ([`Shared::return_to_table`]).
 
-use super::group::{Group, NOBODY};
+use super::group::{Group, NOBODY, Portion};
 use super::presence::{Member, Prefetch, Presence};
 use crate::answer::{Answer, Delivery};
 use crate::coordinator::commands::{Decided, JoinUnderWay};
@@ -881,7 +881,13 @@ impl Shared {
         let grant = lent.ctx.next_id();
         let twice = lent.ctx.planted(Fault::GrantTwice);
         let topic = lent.topics.get(self.record.topic);
-        let partition_count = topic.map_or(0, |topic| topic.partitions.len() as u32);
+        let partitions = match topic {
+            None => Portion::All(0),
+            Some(topic) if topic.definition.part_of().is_some() && !topic.partitions.is_empty() => {
+                Portion::OneOfMany(PartitionIndex(topic.first))
+            }
+            Some(topic) => Portion::All(topic.partitions.len() as u32),
+        };
         let members: BTreeMap<MemberId, bool> = self
             .members
             .iter()
@@ -891,7 +897,7 @@ impl Shared {
             return;
         };
         let now = lent.ctx.now.monotonic;
-        let granted = group.share_out(&members, partition_count, grant, now, twice);
+        let granted = group.share_out(&members, partitions, grant, now, twice);
         let is_granted = !granted.is_empty();
         for (partition, member) in granted {
             self.record_owners(vec![partition], member, &mut records);

@@ -208,6 +208,10 @@ impl NodeCore {
                 }
                 self.consumers.insert(key, core);
             }
+            Opening::Topic { topic, .. } => {
+                self.topics.add(&mut wire, &topic);
+                promise.resolve(Ok(Reply::default()));
+            }
             Opening::Queue { queue, seed } => {
                 let key = queue.key;
                 let core = QueueCore::new(&mut wire, queue, seed, timeout, promise);
