@@ -4,15 +4,18 @@ use crate::connection::{Connection, seconds};
 use crate::settings::SettingsArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use topic::Placement;
 
 pub use crate::commands::bench::BenchCommand;
 pub use crate::commands::doctor::DoctorArgs;
 pub use crate::commands::gateway::GatewayArgs;
+pub use crate::commands::launch::LaunchCommand;
 pub use crate::commands::nodes::NodesCommand;
 pub use crate::commands::pair::PairCommand;
 pub use crate::commands::relay::RelayCommand;
 pub use crate::commands::serve::ServeArgs;
 pub use crate::commands::token::TokenCommand;
+pub use crate::commands::up::UpArgs;
 pub use crate::commands::workload::WorkloadCommand;
 
 /// Persistent event streaming for high-performance computing and experimental science.
@@ -28,11 +31,25 @@ pub enum Command {
     /// Run a server on a data directory
     ///
     /// Prints one line with the addresses when it is ready, and writes the group file. SIGTERM or
-    /// SIGINT drains it: it finishes what it has taken, refuses the rest and closes its data. A
-    /// second signal ends it at once. SIGHUP, SIGUSR1 and SIGUSR2 are reported on standard error and
-    /// do nothing else: a server outlives the terminal that it was started from. A service manager
-    /// that sets NOTIFY_SOCKET is told when it serves and when it drains.
+    /// SIGINT drains it: it finishes what it has taken, refuses the rest and closes its data; one
+    /// that waits for other servers of its cluster ends, and says for which it waited. A second
+    /// signal ends it at once. SIGHUP, SIGUSR1 and SIGUSR2 are reported on standard error and do
+    /// nothing else: a server outlives the terminal that it was started from. A service manager
+    /// that sets NOTIFY_SOCKET is notified when it serves and when it drains.
     Serve(ServeArgs),
+    /// Start the servers of a cluster, on this host or on several
+    ///
+    /// Returns when all are ready, and leaves them running; logs are in `logs` of the shared directory. Servers that run already
+    /// are left as they are. If one of those that are started ends before all are ready, the time is over, or Ctrl-C
+    /// comes, those that were started end again.
+    Up(UpArgs),
+    /// End the servers of a cluster: each is drained, and waited for as long as for an answer
+    ///
+    /// They are found by the group file. Exits with 1 if one was not reached, and with 4 if one has not ended in time.
+    Down(DownArgs),
+    /// Start one server for `thalweg up`
+    #[command(subcommand, hide = true)]
+    Launch(LaunchCommand),
     /// Show the settings that a server would have, or an example of a file with them
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -169,6 +186,12 @@ pub struct Client {
     pub json: bool,
 }
 
+#[derive(Debug, Args)]
+pub struct DownArgs {
+    #[command(flatten)]
+    pub client: Client,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum TopicCommand {
     /// Make a topic
@@ -243,6 +266,12 @@ pub struct TopicCreateArgs {
     /// For how long events are kept at most, as in 7d; the same as an age in --retention
     #[arg(long, value_name = "AGE")]
     pub keep: Option<String>,
+    /// Spread the partitions over the nodes: each is a topic by itself, NAME/INDEX, and programs see one
+    #[arg(long, conflicts_with = "beside")]
+    pub spread: bool,
+    /// Make it on servers of the cluster with these labels, as rank=1, host=node7, or the operator's own, with commas between
+    #[arg(long, value_name = "LABEL=VALUE", conflicts_with = "beside")]
+    pub on: Option<Placement>,
     /// Make it on the shard of this topic [default: the name says which]
     #[arg(long, value_name = "TOPIC")]
     pub beside: Option<String>,
@@ -283,7 +312,7 @@ pub struct TopicDeleteArgs {
 
 #[derive(Debug, Args)]
 pub struct TopicPlaceArgs {
-    /// The topic's name
+    /// The topic's name; of a spread topic, that of one of its partitions, as in events/2
     pub name: String,
     /// The node that it goes to, by its number (thalweg nodes list)
     #[arg(short, long, value_name = "NODE")]
@@ -298,6 +327,9 @@ pub struct AddPartitionsArgs {
     pub name: String,
     #[command(flatten)]
     pub storage: Storage,
+    /// Make them on servers of the cluster with these labels, as rank=1; for a topic that is spread
+    #[arg(long, value_name = "LABEL=VALUE")]
+    pub on: Option<Placement>,
     #[command(flatten)]
     pub client: Client,
 }

@@ -10,6 +10,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How long to wait for an answer where nothing is said, seconds.
+const DEFAULT_TIMEOUT: f64 = 120.0;
+
 /// Where the server is, and how long to wait for it.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Connection")]
@@ -63,7 +66,7 @@ pub struct Connection {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     connect_timeout: Option<f64>,
     /// How long to wait for an answer, seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 120.0, value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_TIMEOUT, value_parser = seconds)]
     timeout: f64,
 }
 
@@ -81,7 +84,7 @@ pub fn seconds(text: &str) -> Result<f64, String> {
 }
 
 /// Of a number of seconds that was checked: what is too much is for ever.
-fn duration(seconds: f64) -> Duration {
+pub fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
@@ -159,6 +162,40 @@ impl Connection {
     pub fn with_credential(mut self, file: PathBuf) -> Self {
         self.credential = Some(file);
         self
+    }
+
+    /// The servers of a group file that is there, which are waited for no longer than so.
+    pub fn of_group_file(path: PathBuf, longest: Duration) -> Self {
+        Self {
+            group_file: Some(path),
+            address: None,
+            token_file: None,
+            tls_ca: None,
+            credential: None,
+            namespace: String::new(),
+            connect_timeout: Some(longest.as_secs_f64()),
+            timeout: DEFAULT_TIMEOUT,
+        }
+    }
+
+    /// The same with another group file, whose server is waited for no longer than so.
+    pub fn at_group_file(&self, path: PathBuf, longest: Duration) -> Self {
+        let longest = longest.as_secs_f64();
+        Self {
+            group_file: Some(path),
+            address: None,
+            token_file: None,
+            connect_timeout: Some(self.connect_timeout.map_or(longest, |own| own.min(longest))),
+            ..self.clone()
+        }
+    }
+
+    /// The group file that leads to the server, if it is one.
+    pub fn group_file(&self) -> Option<PathBuf> {
+        match self.endpoint() {
+            Ok(Endpoint::GroupFile(path)) => Some(path),
+            _ => None,
+        }
     }
 
     /// The same in another namespace.

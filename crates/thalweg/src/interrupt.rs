@@ -2,7 +2,7 @@
 
 use crate::failure::{About, Failure};
 use rustix::process::{Signal, parent_process_death_signal};
-use server::DrainHandle;
+use server::{DrainHandle, Interruption};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::io;
@@ -43,8 +43,13 @@ pub fn on_interrupt(asked: impl FnOnce() + Send + 'static) -> Result<(), Failure
     })
 }
 
+/// Calls `asked` on another thread whenever the user, or a launcher, wants an end. No signal ends the process.
+pub fn on_every_interrupt(mut asked: impl FnMut() + Send + 'static) -> Result<(), Failure> {
+    watch(&[SIGINT, SIGTERM], move |_| asked())
+}
+
 /// Lets signals drain a server from before it starts: the first SIGINT or
-/// SIGTERM drains it, a second one ends the process at once; where the process is tied to who started it, a second
+/// SIGTERM drains it, or ends its start where that waits for other servers; a second one ends the process at once; where the process is tied to who started it, a second
 /// SIGTERM does not.
 ///
 /// SIGHUP, SIGUSR1 and SIGUSR2 are reported in a line and do nothing more, so
@@ -54,6 +59,7 @@ pub struct DrainOnSignal {
     /// Held for a moment only, by the thread of the signals and by the one that starts the server.
     state: Arc<Mutex<State>>,
     impatience: Impatience,
+    start: Interruption,
 }
 
 #[derive(Default)]
@@ -69,11 +75,17 @@ impl DrainOnSignal {
         let taken = Self {
             state: Arc::default(),
             impatience: Impatience::of_process()?,
+            start: Interruption::default(),
         };
         let told = taken.clone();
         let signals = [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
         watch(&signals, move |signal| told.take(signal))?;
         Ok(taken)
+    }
+
+    /// What ends a start that waits for other servers, when a signal has come.
+    pub fn start(&self) -> &Interruption {
+        &self.start
     }
 
     /// The server to drain, and how long that may take.
@@ -107,9 +119,12 @@ impl DrainOnSignal {
         }
         match &state.server {
             Some((server, timeout)) => server.drain(*timeout),
-            None => crate::output::report(
-                "the server ends when its start is done; a second signal ends it at once",
-            ),
+            None => {
+                crate::output::report(
+                    "the server ends when its start is done, or waits for other servers; a second signal ends it at once",
+                );
+                self.start.interrupt();
+            }
         }
     }
 

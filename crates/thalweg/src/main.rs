@@ -40,6 +40,9 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Serve(args) => commands::serve::run(&args),
+        Command::Up(args) => commands::up::run(&args),
+        Command::Down(args) => commands::down::run(&args),
+        Command::Launch(command) => commands::launch::run(&command),
         Command::Config(command) => commands::config::run(&command).map(|()| ExitCode::SUCCESS),
         Command::Topic(args) => commands::topic::run(args).map(|()| ExitCode::SUCCESS),
         Command::Steps(args) => commands::steps::run(args).map(|()| ExitCode::SUCCESS),

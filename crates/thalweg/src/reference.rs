@@ -117,6 +117,7 @@ fn page() -> String {
             command.get_name(),
             "bench"
                 | "gateway"
+                | "launch"
                 | "nodes"
                 | "pair"
                 | "relay"
@@ -230,7 +231,7 @@ fn describe_connection(page: &mut String, root: &Command) {
             _ => arg.hide(true),
         })
         .override_usage(
-            "every command that follows, but for serve, config, token, gateway, relay, backup, bench, workload, doctor, completions and man",
+            "every command that follows, but for serve, up, config, token, gateway, relay, backup, bench, workload, doctor, completions and man",
         );
     push_help(page, "Connection", &mut command);
 }

@@ -26,6 +26,7 @@ mod startup;
 mod steps;
 mod tls;
 mod token;
+mod up;
 mod view;
 mod ways_in;
 mod why;

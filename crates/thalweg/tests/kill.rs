@@ -11,6 +11,7 @@ use client::{
     ConsumerOptions, Driver, DriverOptions, Endpoint, Event, ProducerOptions, PushFuture,
     TopicHandle,
 };
+use rig::hosts::Hosts;
 use rig::{Rig, ServerProcess, WATCHDOG};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -31,8 +32,17 @@ const PRODUCERS: u64 = 2;
 const WINDOW: usize = 64;
 /// The servers of a cluster.
 const SERVERS: usize = 3;
+/// How long a producer of a cluster rests behind as many events: what is written as fast as it can be is not caught up with by a copy,
+/// and moves late.
+const REST: Duration = Duration::from_millis(50);
 /// How long one of them is away while others go on, at most; longer than its silence takes to be noticed.
 const STOPPED_MAX: Duration = Duration::from_secs(4);
+/// How long a cut lasts: less than other servers take to notice, more than an election, and more than it takes to be away.
+const CUT_MAX: [Duration; 3] = [
+    Duration::from_millis(300),
+    Duration::from_secs(2),
+    Duration::from_secs(7),
+];
 /// The server is killed after at most this many acknowledgements.
 const ACKNOWLEDGEMENTS_MAX: u64 = 3000;
 /// So many come while a topic is given time to get from one server to another.
@@ -52,23 +62,32 @@ fn a_killed_server_of_several_shards_keeps_its_promises() {
     kill_again_and_again(4);
 }
 
-/// Its topics are on three servers, of which one is killed or stopped for a while, each time another one perhaps, while a topic goes
-/// from one to another. Clients know them by one file.
+/// Its topics are on three servers, of which one is killed, stopped or cut off from others for a while, each time another one perhaps,
+/// while a topic goes from one to another. Each server is in a network namespace of its own, where there can be such; else nothing is
+/// cut. Clients know the servers by one file, and reach them by their sockets.
 #[test]
-fn a_cluster_of_which_one_server_is_killed_or_stopped_keeps_its_promises() {
+fn a_cluster_of_which_one_server_is_killed_or_stopped_or_cut_off_keeps_its_promises() {
     let rig = Rig::default();
-    let sites = (0..SERVERS).map(|rank| {
-        let rank = rank.to_string();
-        let arguments = ["--cluster", "shared", "--rank", &rank, "--size", "3"];
-        let arguments = arguments
-            .iter()
-            .chain(&["--cluster-listen", "tls://127.0.0.1:0"]);
-        Site {
-            directory: format!("data-{rank}"),
-            arguments: arguments.map(|one| (*one).to_owned()).collect(),
-        }
-    });
-    kill_again(&rig, &sites.collect::<Vec<_>>());
+    let hosts = Hosts::new(SERVERS)
+        .inspect_err(|why| eprintln!("no links are cut: {why}"))
+        .ok();
+    let sites: Vec<_> = (0..SERVERS)
+        .map(|at| {
+            let address = hosts.as_ref().map(|hosts| hosts.address(at));
+            let address = address.unwrap_or_else(|| "127.0.0.1".to_owned());
+            let (rank, listen) = (at.to_string(), format!("tls://{address}:0"));
+            let (shared, listens) = (["--cluster", "shared"], ["--cluster-listen", &listen]);
+            let ranks = ["--rank", &rank, "--size", "3"];
+            let arguments = shared.iter().chain(&listens).chain(&ranks);
+            let launcher = hosts.as_ref().map(|hosts| hosts.launcher(at));
+            Site {
+                directory: format!("data-{rank}"),
+                arguments: arguments.map(ToString::to_string).collect(),
+                launcher: launcher.unwrap_or_default(),
+            }
+        })
+        .collect();
+    kill_again(&rig, &sites, hosts.as_ref());
     for rank in 0..SERVERS {
         let quorum = rig.path(&format!("data-{rank}/quorum"));
         assert!(std::fs::read_dir(quorum).unwrap().next().is_some());
@@ -79,12 +98,14 @@ fn a_cluster_of_which_one_server_is_killed_or_stopped_keeps_its_promises() {
 struct Site {
     directory: String,
     arguments: Vec<String>,
+    /// What runs it, if it is not started as it is.
+    launcher: Vec<String>,
 }
 
 impl Site {
     fn serve(&self, rig: &Rig) -> ServerProcess {
         let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
-        rig.serve_on(&self.directory, &arguments)
+        rig.serve_by(&self.launcher, &self.directory, &arguments)
     }
 }
 
@@ -93,8 +114,9 @@ fn kill_again_and_again(shards: u32) {
     let site = Site {
         directory: "data".to_owned(),
         arguments: vec!["--shards".to_owned(), shards.to_string()],
+        launcher: Vec::new(),
     };
-    kill_again(&rig, &[site]);
+    kill_again(&rig, &[site], None);
     if shards != 1 {
         let others = std::fs::read_dir(rig.path("data/shards")).unwrap();
         let partitions = others.map(|other| other.unwrap().path().join("partitions"));
@@ -103,8 +125,8 @@ fn kill_again_and_again(shards: u32) {
     }
 }
 
-/// Kills or stops one of the servers in each round, and checks in the end what all of them have.
-fn kill_again(rig: &Rig, sites: &[Site]) {
+/// Kills or stops one of the servers in each round, or cuts it off, and checks in the end what all of them have.
+fn kill_again(rig: &Rig, sites: &[Site], hosts: Option<&Hosts>) {
     let rounds = number("THALWEG_KILL_ROUNDS").unwrap_or(ROUNDS_DEFAULT);
     let seed = number("THALWEG_KILL_SEED").unwrap_or_else(rand_seed);
     eprintln!("THALWEG_KILL_SEED={seed} THALWEG_KILL_ROUNDS={rounds}");
@@ -118,12 +140,15 @@ fn kill_again(rig: &Rig, sites: &[Site]) {
     std::fs::create_dir(&journals).unwrap();
     let acknowledged = Arc::new(Counter::default());
     let levels = [Durability::Memory, Durability::Written, Durability::Synced];
-    // So that each of several servers has some.
+    // So that each of several servers has some; the second of each kind is spread over all of them.
     let levels = (0..sites.len().min(2)).flat_map(|number| levels.map(|level| (level, number)));
     let loads: Vec<Load> = levels
-        .map(|level| Load::start(rig, &driver, level, &journals, &acknowledged))
+        .map(|level| {
+            let rest = (sites.len() > 1).then_some(REST);
+            Load::start(rig, &driver, level, rest, &journals, &acknowledged)
+        })
         .collect();
-    let mut moved = 0;
+    let (mut moved, mut cuts) = (0, 0);
     for round in 0..rounds {
         let mut moving = (sites.len() > 1).then(|| Moving::start(rig, &loads, &mut random));
         // Now and then at once, while clients reconnect and resend.
@@ -144,23 +169,41 @@ fn kill_again(rig: &Rig, sites: &[Site]) {
         let promised: Vec<_> = loads.iter().map(Load::promised_cursors).collect();
         let at = random.below(sites.len() as u64) as usize;
         let (site, server) = (&sites[at], servers[at].take().expect("it runs"));
-        servers[at] = Some(if sites.len() > 1 && random.below(3) == 0 {
-            // It says nothing, and nobody has heard of its end.
-            rig::signal(server.pid(), Signal::STOP);
-            acknowledged.wait_at_most(random.below(ACKNOWLEDGEMENTS_MAX), STOPPED_MAX);
-            rig::signal(server.pid(), Signal::CONT);
-            server
-        } else {
-            server.kill();
-            if random.below(4) == 0 {
-                // Once more, while it recovers.
-                let unready = site.serve(rig);
-                unready.wait_for_a_sign();
-                unready.kill();
-            } else if sites.len() > 1 {
+        let what = match random.below(3) {
+            0 if sites.len() > 1 => Disturbance::Stop,
+            1 if hosts.is_some() => Disturbance::Cut,
+            _ => Disturbance::Kill,
+        };
+        servers[at] = Some(match what {
+            Disturbance::Stop => {
+                // It says nothing, and nobody has heard of its end.
+                rig::signal(server.pid(), Signal::STOP);
                 acknowledged.wait_at_most(random.below(ACKNOWLEDGEMENTS_MAX), STOPPED_MAX);
+                rig::signal(server.pid(), Signal::CONT);
+                server
             }
-            rig.until_ready(site.serve(rig))
+            Disturbance::Cut => {
+                let links = links_of(at, sites.len(), &mut random);
+                let hosts = hosts.expect("links are cut where there are some");
+                links.iter().for_each(|(from, to)| hosts.cut(*from, *to));
+                cuts += 1;
+                let longest = CUT_MAX[random.below(CUT_MAX.len() as u64) as usize];
+                acknowledged.wait_at_most(u64::MAX >> 1, longest);
+                links.iter().for_each(|(from, to)| hosts.mend(*from, *to));
+                server
+            }
+            Disturbance::Kill => {
+                server.kill();
+                if random.below(4) == 0 {
+                    // Once more, while it recovers.
+                    let unready = site.serve(rig);
+                    unready.wait_for_a_sign();
+                    unready.kill();
+                } else if sites.len() > 1 {
+                    acknowledged.wait_at_most(random.below(ACKNOWLEDGEMENTS_MAX), STOPPED_MAX);
+                }
+                rig.until_ready(site.serve(rig))
+            }
         });
         // One that is at it still begins anew in the next round.
         moving.iter_mut().for_each(Moving::kill);
@@ -170,7 +213,7 @@ fn kill_again(rig: &Rig, sites: &[Site]) {
         }
     }
     if sites.len() > 1 {
-        eprintln!("{moved} moves from server to server");
+        eprintln!("{moved} moves from server to server, links cut {cuts} times");
     }
     for load in loads {
         load.finish(&driver);
@@ -184,6 +227,30 @@ fn kill_again(rig: &Rig, sites: &[Site]) {
     assert_eq!(summary["findings"], 0);
     assert!(summary["journal_records"].as_u64().unwrap() > 0);
     eprintln!("{summary}");
+}
+
+/// What happens to a server.
+enum Disturbance {
+    Kill,
+    /// It does nothing for a while.
+    Stop,
+    /// Servers do not hear each other for a while.
+    Cut,
+}
+
+/// Links of a server that are cut together: to all others or to one, both ways or what it sends or hears alone.
+fn links_of(at: usize, count: usize, random: &mut Random) -> Vec<(usize, usize)> {
+    let one = (at + 1 + random.below(count as u64 - 1) as usize) % count;
+    let others = match random.below(2) {
+        0 => (0..count).filter(|other| *other != at).collect(),
+        _ => vec![one],
+    };
+    let (sends, hears) = [(true, true), (true, false), (false, true)][random.below(3) as usize];
+    let links = others.into_iter().flat_map(|other| {
+        let out = sends.then_some((at, other));
+        out.into_iter().chain(hears.then_some((other, at)))
+    });
+    links.collect()
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -267,7 +334,11 @@ impl Moving {
     fn start(rig: &Rig, loads: &[Load], random: &mut Random) -> Self {
         let load = &loads[random.below(loads.len() as u64) as usize];
         let node = (1 + random.below(SERVERS as u64)).to_string();
-        let place = ["topic", "place", &load.topic, "--node", &node];
+        let topic = match load.is_spread {
+            false => load.topic.clone(),
+            true => format!("{}/{}", load.topic, random.below(PARTITIONS as u64)),
+        };
+        let place = ["topic", "place", &topic, "--node", &node];
         let mut command = rig.thalweg(&place);
         let command = command.args(["--timeout", "5", "--json"]);
         let command = command.stdout(Stdio::piped()).stderr(Stdio::null());
@@ -321,6 +392,8 @@ impl Label {
 /// Producers and a consumer of one topic.
 struct Load {
     topic: String,
+    /// Whether its partitions are on several servers.
+    is_spread: bool,
     durability: Durability,
     stop_producing: Arc<AtomicBool>,
     producers: Vec<std::thread::JoinHandle<u64>>,
@@ -352,6 +425,7 @@ impl Load {
         rig: &Rig,
         driver: &Driver,
         (durability, number): (Durability, usize),
+        rest: Option<Duration>,
         journals: &std::path::Path,
         counter: &Arc<Counter>,
     ) -> Self {
@@ -368,9 +442,13 @@ impl Load {
             .durability(durability)
             .build()
             .unwrap();
-        driver
-            .create_topic(&topic, &definition, &vec![storage; PARTITIONS])
-            .unwrap();
+        let storages = vec![storage; PARTITIONS];
+        let is_spread = number > 0;
+        match is_spread {
+            false => driver.create_topic(&topic, &definition, &storages),
+            true => driver.create_spread_topic(&topic, &definition, &storages),
+        }
+        .unwrap();
         let stop_producing = Arc::new(AtomicBool::new(false));
         let shared = Arc::new(Shared::default());
         let producers = (0..PRODUCERS)
@@ -381,7 +459,7 @@ impl Load {
                 let (stop, shared, counter) =
                     (stop_producing.clone(), shared.clone(), counter.clone());
                 std::thread::spawn(move || {
-                    produce(&handle, index, journal, &stop, &shared, &counter)
+                    produce(&handle, (index, journal), rest, &stop, &shared, &counter)
                 })
             })
             .collect();
@@ -390,6 +468,7 @@ impl Load {
         let watcher = std::thread::spawn(move || watch(&handle, &watched));
         Self {
             topic,
+            is_spread,
             durability,
             stop_producing,
             producers,
@@ -530,8 +609,8 @@ fn check_order(topic: &str, events: &BTreeMap<EventId, Label>) {
 /// Pushes until it is stopped; returns how many. All of them are acknowledged.
 fn produce(
     topic: &TopicHandle,
-    index: u64,
-    journal: PathBuf,
+    (index, journal): (u64, PathBuf),
+    rest: Option<Duration>,
     stop: &AtomicBool,
     shared: &Shared,
     counter: &Counter,
@@ -565,6 +644,11 @@ fn produce(
         number += 1;
         if pending.len() >= WINDOW {
             pending.pop_front().into_iter().for_each(settle);
+        }
+        if let Some(rest) = rest
+            && number.is_multiple_of(WINDOW as u64)
+        {
+            std::thread::park_timeout(rest);
         }
     }
     producer.flush(WATCHDOG).unwrap();

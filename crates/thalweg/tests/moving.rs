@@ -1,12 +1,13 @@
 //! Topics that go from one server of a cluster to another while they are written, read and worked off.
 
-use crate::cluster::start;
+use crate::cluster::{join, start};
 use crate::rig;
 
 use client::*;
 use rig::{Rig, WATCHDOG};
 use serde_json::Value;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -35,6 +36,13 @@ fn home_of(rig: &Rig, name: &str) -> u64 {
         topics.iter().any(|(_, topic)| topic == name)
     };
     nodes.find(has).unwrap().0.into()
+}
+
+/// How many servers a group file names besides the first.
+fn others_in(file: &Path) -> usize {
+    let text = std::fs::read_to_string(file).unwrap();
+    let found: Value = serde_json::from_str(&text).unwrap();
+    found["others"].as_array().map_or(0, Vec::len)
 }
 
 /// Pushes numbers until it is to stop; returns how many were acknowledged, which are all.
@@ -107,11 +115,16 @@ fn work(topic: &TopicHandle, end: &AtomicBool, count: &AtomicU64) -> usize {
     settled.len()
 }
 
-#[test]
-fn a_topic_moves_while_it_is_written_and_read_and_worked_off() {
+/// Has a topic written, read and worked off while `moves` moves it, and looks in the end whether all is there.
+fn used_while(
+    create: &[&str],
+    read: fn(&TopicHandle, &AtomicBool, &AtomicU64) -> u64,
+    moves: impl FnOnce(&Rig),
+) {
     let rig = Rig::default();
     let servers = start(&rig);
-    rig.run(&["topic", "create", "run"]).ok();
+    rig.run(&[&["topic", "create", "run"], create].concat())
+        .ok();
     let (stop, end) = (AtomicBool::new(false), AtomicBool::new(false));
     let count = AtomicU64::new(0);
     let driver = connect(&rig);
@@ -120,14 +133,7 @@ fn a_topic_moves_while_it_is_written_and_read_and_worked_off() {
         let reader = scope.spawn(|| read(&topic, &end, &count));
         let worker = scope.spawn(|| work(&topic, &end, &count));
         let producer = scope.spawn(|| push(&topic, &stop));
-        for round in 0..6 {
-            let to = 1 + (home_of(&rig, "run") + round % 2) % 3;
-            let to = to.to_string();
-            let moved = rig.run(&["topic", "place", "run", "--node", &to, "--json"]);
-            let moved = moved.json();
-            assert_eq!(moved[0]["node"].to_string(), to);
-            assert_eq!(home_of(&rig, "run").to_string(), to);
-        }
+        moves(&rig);
         stop.store(true, Ordering::Relaxed);
         count.store(producer.join().unwrap(), Ordering::Release);
         end.store(true, Ordering::Release);
@@ -145,6 +151,73 @@ fn a_topic_moves_while_it_is_written_and_read_and_worked_off() {
         let (status, log) = server.terminate();
         assert_eq!(status.code(), Some(0), "{log}");
     }
+}
+
+#[test]
+fn a_topic_moves_while_it_is_written_and_read_and_worked_off() {
+    used_while(&[], read, |rig| {
+        for round in 0..6 {
+            let to = 1 + (home_of(rig, "run") + round % 2) % 3;
+            let to = to.to_string();
+            let moved = rig.run(&["topic", "place", "run", "--node", &to, "--json"]);
+            let moved = moved.json();
+            assert_eq!(moved[0]["node"].to_string(), to);
+            assert_eq!(home_of(rig, "run").to_string(), to);
+        }
+    });
+}
+
+/// Reads a spread topic, and acknowledges, until all of `end` events were seen, each once and each partition in its order.
+fn read_spread(topic: &TopicHandle, end: &AtomicBool, count: &AtomicU64) -> u64 {
+    let consumer = topic
+        .consumer("reader", ConsumerOptions::default())
+        .unwrap();
+    let mut seen = 0;
+    let mut last: BTreeMap<PartitionIndex, u64> = BTreeMap::new();
+    while !(end.load(Ordering::Acquire) && seen >= count.load(Ordering::Acquire)) {
+        let patience = Patience::within(None);
+        let Pulled::Events(events) = consumer.pull_look(100, &patience, LOOK).unwrap() else {
+            continue;
+        };
+        for event in events {
+            let (partition, number) = (event.id().partition, number(event.metadata()));
+            let before = last.insert(partition, number);
+            assert!(
+                before < Some(number),
+                "{partition}: {number} behind {before:?}"
+            );
+            consumer.acknowledge(event.id()).unwrap();
+            seen += 1;
+        }
+    }
+    assert!(consumer.take_gaps().is_empty());
+    consumer.close().unwrap();
+    seen
+}
+
+#[test]
+fn partitions_of_a_spread_topic_move_each_by_itself_while_the_topic_is_used() {
+    used_while(&["--partitions", "3", "--spread"], read_spread, |rig| {
+        let homes = || [0, 1, 2].map(|index| home_of(rig, &format!("run/{index}")));
+        let mut apart = homes();
+        apart.sort_unstable();
+        assert_eq!(apart, [1, 2, 3]);
+        // The topic itself has nothing to move.
+        rig.run(&["topic", "place", "run", "--node", "1"]).exits(2);
+        for index in [0, 1, 2, 0] {
+            let name = format!("run/{index}");
+            let to = (1 + home_of(rig, &name) % 3).to_string();
+            let moved = rig.run(&["topic", "place", &name, "--node", &to, "--json"]);
+            // What its queue needs comes along.
+            let moved: Vec<Value> = moved.json();
+            assert_eq!(moved.len(), 2, "{moved:?}");
+            assert_eq!(home_of(rig, &name).to_string(), to);
+            assert_eq!(home_of(rig, &format!("run.dead/{index}")).to_string(), to);
+        }
+        // And all that is on a node, whatever it is.
+        rig.run(&["nodes", "drain", "1"]).ok();
+        assert!(homes().iter().all(|home| *home != 1));
+    });
 }
 
 #[test]
@@ -190,14 +263,20 @@ fn a_node_is_drained_and_removed_and_nothing_is_lost() {
         "{}",
         refused.stderr
     );
+    // Where the file names a server that has ended, it is to name others that are asked in its place.
+    let until = Instant::now() + WATCHDOG;
+    while others_in(&rig.group_file()) < 2 {
+        assert!(Instant::now() < until);
+        thread::yield_now();
+    }
     let (status, log) = servers.pop().unwrap().terminate();
     assert_eq!(status.code(), Some(0), "{log}");
-    // That it has ended is known to the others a moment later.
-    let until = Instant::now() + WATCHDOG;
-    while of_it(&rig).is_some() {
-        let asked = rig.run(&["nodes", "remove", &node]);
-        assert!(Instant::now() < until, "{}", asked.stderr);
-    }
+    // That it has ended is known to the others a moment later, which is waited for.
+    let removed = rig.run(&["nodes", "remove", &node]).ok();
+    assert_eq!(removed, format!("node {node} is removed\n"));
+    assert_eq!(of_it(&rig), None);
+    let again = rig.run(&["nodes", "remove", &node]).ok();
+    assert_eq!(again, format!("node {node} had been removed before\n"));
     for number in 0..9 {
         let name = format!("run.{number}");
         let left = rig.run(&["consume", &name, "--name", "one"]).ok();
@@ -210,5 +289,56 @@ fn a_node_is_drained_and_removed_and_nothing_is_lost() {
         "{}",
         back.stderr
     );
+    drop(servers);
+}
+
+#[test]
+fn topics_are_spread_evenly_after_a_server_has_joined() {
+    let rig = Rig::default();
+    let mut servers = start(&rig);
+    for number in 0..8 {
+        let name = format!("run.{number}");
+        rig.run(&["topic", "create", &name]).ok();
+        rig.run_with(&["produce", &name], "1\n2\n").ok();
+    }
+    // Those that belong together are brought together.
+    rig.run(&["topic", "create", "run.0.dead"]).ok();
+    let home = home_of(&rig, "run.0").to_string();
+    rig.run(&["topic", "place", "run.0", "--node", &home]).ok();
+    servers.push(join(&rig, 3));
+    let before = nodes(&rig);
+    let planned = rig.run(&["nodes", "balance", "--dry-run", "--json"]).json();
+    assert_eq!(nodes(&rig), before);
+    let moved = rig.run(&["nodes", "balance", "--json"]).json();
+    let places = |steps: &[Value]| -> Vec<(Value, Value)> {
+        let steps = steps.iter();
+        steps
+            .map(|it| (it["topic"].clone(), it["node"].clone()))
+            .collect()
+    };
+    assert_eq!(places(&planned), places(&moved));
+    let counts = nodes(&rig);
+    let counts: Vec<_> = counts
+        .iter()
+        .map(|it| it["topics"].as_u64().unwrap())
+        .collect();
+    assert_eq!(
+        (counts.len(), counts.iter().sum::<u64>()),
+        (4, 9),
+        "{counts:?}"
+    );
+    // Of topics that stay together there are two at most.
+    assert!(
+        counts.iter().all(|count| (1..=3).contains(count)),
+        "{counts:?}"
+    );
+    assert_eq!(home_of(&rig, "run.0"), home_of(&rig, "run.0.dead"));
+    for number in 0..8 {
+        let name = format!("run.{number}");
+        let found = rig.run(&["consume", &name, "--name", "one"]).ok();
+        assert_eq!(found.lines().count(), 2, "{found}");
+    }
+    let again = rig.run(&["nodes", "balance"]).ok();
+    assert!(again.contains("no two nodes differ"), "{again}");
     drop(servers);
 }

@@ -104,7 +104,8 @@ struct Totals {
 impl Audit {
     fn topic(&mut self, name: &str) -> Result<(), Failure> {
         let topic = self.driver.open_topic(name).about(name)?;
-        self.totals.topics.push(topic.id());
+        let ids = topic.ids();
+        self.totals.topics.extend(&ids);
         // Cursors before the ends: what moves meanwhile moves behind them.
         let cursors = self.driver.cursors(&topic, "").about(name)?;
         topic.refresh().about(name)?;
@@ -125,7 +126,7 @@ impl Audit {
             facts.journal = self
                 .records
                 .iter()
-                .filter(|record| record.topic == topic.id() && mine(record.partition))
+                .filter(|record| ids.contains(&record.topic) && mine(record.partition))
                 .copied()
                 .collect();
             let subject = format!("{name}/{}", known.partition);

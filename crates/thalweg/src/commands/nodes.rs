@@ -1,25 +1,38 @@
 //! `thalweg nodes`: the nodes of a cluster, and which of them get topics. And `thalweg topic place`.
 
 mod args;
+mod spread;
 
 pub use args::NodesCommand;
 
 use crate::cli::{Client, TopicPlaceArgs};
-use crate::commands::topic::{COMPANIONS, companion_of};
+use crate::commands::members;
+use crate::commands::topic::companions;
 use crate::connection::Connection;
 use crate::failure::{About, Code, Failure};
 use crate::output::{Output, report, table};
 use crate::progress::{Beside, Progress};
-use client::{Driver, NodeDescription, NodeId, NodeState};
+use client::{ClientError, Driver, NodeDescription, NodeId, NodeState};
 use mirror::{Moved, move_topic};
 use serde_json::{Value, json};
+use spread::{Family, Step};
 use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long the servers of a cluster may take to notice that one of them has ended.
+const BEHIND_MAX: Duration = Duration::from_secs(30);
+/// How often they are asked meanwhile.
+const LOOK: Duration = Duration::from_millis(100);
 
 pub fn run(command: &NodesCommand) -> Result<(), Failure> {
     match command {
         NodesCommand::List(args) => list(&args.client),
         NodesCommand::Drain(args) => {
-            set(&args.client, &args.nodes, NodeState::Draining, false)?;
+            if !args.keep_topics {
+                refuse_away(&args.client, &args.nodes)?;
+            }
+            set(&args.client, &args.nodes, NodeState::Draining)?;
             match args.keep_topics {
                 true => Ok(()),
                 false => args
@@ -28,11 +41,9 @@ pub fn run(command: &NodesCommand) -> Result<(), Failure> {
                     .try_for_each(|node| empty(&args.client, NodeId(*node))),
             }
         }
-        NodesCommand::Resume(args) => set(&args.client, &args.nodes, NodeState::Serving, false),
-        NodesCommand::Remove(args) => {
-            let nodes = [args.node];
-            set(&args.client, &nodes, NodeState::Removed, args.accept_loss)
-        }
+        NodesCommand::Resume(args) => set(&args.client, &args.nodes, NodeState::Serving),
+        NodesCommand::Balance(args) => balance(&args.client, args.dry_run),
+        NodesCommand::Remove(args) => remove(&args.client, NodeId(args.node), args.accept_loss),
     }
 }
 
@@ -46,10 +57,17 @@ pub fn place(args: &TopicPlaceArgs) -> Result<(), Failure> {
         let mut there = there.iter();
         there.any(|(namespace, topic)| namespace == connection.namespace() && topic == name)
     };
+    let topic = driver.open_topic_itself(&args.name).about(&args.name)?;
+    if topic.definition().spread().is_some() {
+        let why = format!(
+            "its partitions go each by itself: thalweg topic place {}/0",
+            args.name
+        );
+        return Err(Failure::usage(&args.name, why));
+    }
     let mut output = Output::new(args.client.json);
     if is_there(&args.name) {
         // One that was on its way stays.
-        let topic = driver.open_topic(&args.name).about(&args.name)?;
         topic.begin_move(to).wait().about(&args.name)?;
         let value = json!({"topic": args.name, "node": to.0, "events": 0});
         output.either(&value, &format!("topic {} stays on node {to}", args.name))?;
@@ -57,10 +75,8 @@ pub fn place(args: &TopicPlaceArgs) -> Result<(), Failure> {
         say(&mut output, &args.name, to, go(connection, &args.name, to)?)?;
     }
     // What its queues and requesters need goes along.
-    let topics = driver.list_topics().about(connection.subject())?;
-    for ending in COMPANIONS {
-        let name = format!("{}{ending}", args.name);
-        if topics.iter().any(|topic| topic.name == name) && !is_there(&name) {
+    for name in companions(&args.name) {
+        if driver.topic_exists(&name).about(&name)? && !is_there(&name) {
             say(&mut output, &name, to, go(connection, &name, to)?)?;
         }
     }
@@ -93,7 +109,7 @@ fn list(client: &Client) -> Result<(), Failure> {
 }
 
 /// Gives each of the nodes that state, one after the other. The first that is refused ends it.
-fn set(client: &Client, nodes: &[u32], state: NodeState, accept_loss: bool) -> Result<(), Failure> {
+fn set(client: &Client, nodes: &[u32], state: NodeState) -> Result<(), Failure> {
     let (driver, known) = nodes_of(client)?;
     let mut output = Output::new(client.json);
     for number in nodes {
@@ -101,11 +117,9 @@ fn set(client: &Client, nodes: &[u32], state: NodeState, accept_loss: bool) -> R
         let subject = format!("node {node}");
         let topics = known.iter().find(|it| it.node == node);
         let topics = topics.map_or(0, |it| it.topics);
-        driver.set_node(node, state, accept_loss).about(&subject)?;
-        let said = match (state, topics) {
-            (NodeState::Removed, 0) => "is removed".to_owned(),
-            (NodeState::Removed, _) => format!("is removed, and topics with it: {topics}"),
-            (NodeState::Draining, _) => format!("gets no new topics; it has {topics}"),
+        driver.set_node(node, state, false).about(&subject)?;
+        let said = match state {
+            NodeState::Draining => format!("gets no new topics; it has {topics}"),
             _ => format!("gets new topics; it has {topics}"),
         };
         let value = json!({"node": number, "state": state.name(), "topics": topics});
@@ -114,47 +128,143 @@ fn set(client: &Client, nodes: &[u32], state: NodeState, accept_loss: bool) -> R
     output.flush()
 }
 
+/// Takes a node out. That its server has ended the others may not know yet, if it has just done so.
+fn remove(client: &Client, node: NodeId, accept_loss: bool) -> Result<(), Failure> {
+    let (driver, known) = nodes_of(client)?;
+    let subject = format!("node {node}");
+    let known = known.into_iter().find(|it| it.node == node);
+    let topics = known.as_ref().map_or(0, |it| it.topics);
+    let began = Instant::now();
+    let mut is_said = false;
+    while let Err(error) = driver.set_node(node, NodeState::Removed, accept_loss) {
+        // The others know of the topics, and refuse for these, whether it runs or not.
+        let may_be_behind =
+            matches!(&error, ClientError::Server(_)) && (topics == 0 || accept_loss);
+        let has_ended = known.as_ref().is_some_and(members::has_ended);
+        if !may_be_behind || !has_ended || began.elapsed() >= BEHIND_MAX {
+            return Err(error).about(&subject);
+        }
+        if !std::mem::replace(&mut is_said, true) {
+            report(&format!(
+                "{subject}: its server has ended, and the others do not know that yet: waiting, for {} s at most",
+                BEHIND_MAX.as_secs()
+            ));
+        }
+        thread::sleep(LOOK);
+    }
+    let said = match (&known, topics) {
+        (None, _) => "had been removed before".to_owned(),
+        (Some(_), 0) => "is removed".to_owned(),
+        (Some(_), _) => format!("is removed, and topics with it: {topics}"),
+    };
+    let mut output = Output::new(client.json);
+    let value = json!({
+        "node": node.0,
+        "state": NodeState::Removed.name(),
+        "topics": topics,
+        "before": known.is_none(),
+    });
+    output.either(&value, &format!("{subject} {said}"))?;
+    output.flush()
+}
+
+/// Nothing moves from a node whose server is not reached.
+fn refuse_away(client: &Client, wanted: &[u32]) -> Result<(), Failure> {
+    let (_, nodes) = nodes_of(client)?;
+    let mut away = nodes
+        .iter()
+        .filter(|it| it.state == NodeState::Away && it.topics > 0);
+    match away.find(|it| wanted.contains(&it.node.0)) {
+        None => Ok(()),
+        Some(it) => {
+            let why = "its server is not reached, and its topics cannot be moved without it: start it again; or remove the node, and accept \
+                       that they are lost";
+            let subject = format!("node {}", it.node);
+            Err(Failure::new(Code::NoServer, subject, why))
+        }
+    }
+}
+
 /// Moves all topics of a node to others, each to the one that has the fewest, with those that come with it.
 fn empty(client: &Client, node: NodeId) -> Result<(), Failure> {
     let (driver, nodes) = nodes_of(client)?;
     let subject = format!("node {node}");
     let serving = nodes.iter().filter(|it| it.state == NodeState::Serving);
-    let mut counts: BTreeMap<NodeId, u64> = serving.map(|it| (it.node, it.topics)).collect();
+    let counts = serving.map(|it| (it.node, it.topics)).collect();
     let topics = driver.topics_of_node(node).about(&subject)?;
-    let mut output = Output::new(client.json);
-    let (mut left, mut places) = (0, BTreeMap::new());
-    // One whose name begins another one's comes before it.
-    for (namespace, name) in &topics {
-        let whose = companion_of(name).unwrap_or(name).to_owned();
-        let fewest = counts.iter().min_by_key(|(_, count)| **count);
-        let fewest = fewest.map(|(to, _)| *to);
-        let place = (namespace.clone(), whose);
-        let Some(to) = places.get(&place).copied().or(fewest) else {
+    match spread::drain(node, spread::families(&topics), counts) {
+        Some(steps) => carry_out(client, &subject, &steps),
+        None => {
             let why = "no other node takes topics: all are draining, or away";
-            return Err(Failure::new(Code::Failure, &subject, why));
-        };
-        places.insert(place, to);
-        let connection = client.connection.in_namespace(namespace);
+            Err(Failure::new(Code::Failure, &subject, why))
+        }
+    }
+}
+
+/// Moves topics from nodes that have many to nodes that have few, or says which it would.
+fn balance(client: &Client, dry_run: bool) -> Result<(), Failure> {
+    let (driver, nodes) = nodes_of(client)?;
+    let subject = client.connection.subject();
+    let mut families = BTreeMap::new();
+    for node in nodes.iter().filter(|it| it.state == NodeState::Serving) {
+        let topics = driver.topics_of_node(node.node).about(&subject)?;
+        families.insert(node.node, spread::families(&topics));
+    }
+    let steps = spread::balance(families);
+    if !steps.is_empty() && !dry_run {
+        return carry_out(client, &subject, &steps);
+    }
+    let mut output = Output::new(client.json);
+    if steps.is_empty() {
+        let text = "no two nodes differ by more than topics that stay together";
+        output.either(&json!({"steps": 0}), text)?;
+    }
+    for Step { family, from, to } in &steps {
+        for name in &family.topics {
+            let value = json!({"topic": name, "from": from.0, "node": to.0});
+            let text = format!("topic {name} would go from node {from} to node {to}");
+            output.either(&value, &text)?;
+        }
+    }
+    output.flush()
+}
+
+/// Moves what steps say. What stays is named, and the command fails then.
+fn carry_out(client: &Client, subject: &str, steps: &[Step]) -> Result<(), Failure> {
+    let mut output = Output::new(client.json);
+    let mut left = 0;
+    for step in steps {
+        left += move_family(&mut output, client, &step.family, step.to)?;
+    }
+    match left {
+        0 => Ok(()),
+        left => {
+            let why = format!("topics stay where they were: {left}");
+            Err(Failure::new(Code::Failure, subject, why))
+        }
+    }
+}
+
+/// Moves each topic of a family, and says of each what came of it. Gives how many stay.
+fn move_family(
+    output: &mut Output,
+    client: &Client,
+    family: &Family,
+    to: NodeId,
+) -> Result<u64, Failure> {
+    let connection = client.connection.in_namespace(&family.namespace);
+    let mut left = 0;
+    for name in &family.topics {
         match go(&connection, name, to) {
-            Ok(moved) => {
-                say(&mut output, name, to, moved)?;
-                output.flush()?;
-                *counts.entry(to).or_default() += 1;
-            }
+            Ok(moved) => say(output, name, to, moved)?,
             Err(failure) => {
                 report(&failure.to_string());
                 left += 1;
             }
         }
+        output.flush()?;
     }
-    output.flush()?;
-    match left {
-        0 => Ok(()),
-        left => {
-            let why = format!("topics stay on it: {left}");
-            Err(Failure::new(Code::Failure, &subject, why))
-        }
-    }
+    Ok(left)
 }
 
 /// Moves a topic of the connection's namespace.

@@ -8,7 +8,9 @@ use crate::settings::SettingsArgs;
 use clap::{Args, ValueEnum};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde_json::json;
-use server::{Config, Finding, LevelFilter, LogRecord, Server, ServerLog, Verdict};
+use server::{
+    Config, Finding, LevelFilter, LogRecord, Server, ServerError, ServerLog, Settings, Verdict,
+};
 use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -85,11 +87,24 @@ impl LogLevel {
 }
 
 impl ServeArgs {
+    /// The settings, each with where it comes from.
+    pub fn settings(
+        &self,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<Settings, server::ConfigError> {
+        self.settings.settings(environment)
+    }
+
+    /// Whether nothing is to be started.
+    pub fn only_checks(&self) -> bool {
+        self.check
+    }
+
     fn config(
         &self,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<Config, server::ConfigError> {
-        self.settings.settings(environment)?.config()
+        self.settings(environment)?.config()
     }
 }
 
@@ -116,7 +131,14 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     misspelt.into_iter().for_each(|what| log.warn(what));
     let manager = Notifier::from_environment();
     manager.status(&format!("opening {directory}"));
-    let server = Server::start(config, log).about(&directory)?;
+    let server = match Server::start_until(config, log, signals.start()) {
+        // Nothing was open: it is an end in order.
+        Err(error @ ServerError::Interrupted(_)) => {
+            output::report(&format!("{directory}: {error}"));
+            return Ok(ExitCode::SUCCESS);
+        }
+        started => started.about(&directory)?,
+    };
     signals.server_runs(server.drain_handle(), drain_timeout);
     let mut output = Output::new(args.json);
     let endpoints = server.endpoints();

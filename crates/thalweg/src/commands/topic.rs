@@ -6,7 +6,7 @@ use crate::failure::{About, Failure};
 use crate::output::{Output, table};
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal, Write};
-use topic::{Definition, TopicKind};
+use topic::{Definition, TopicKind, part_name, part_of_name};
 use wire::message::{PartitionDescription, PartitionStorage, TopicDescription};
 
 pub fn run(command: TopicCommand) -> Result<(), Failure> {
@@ -112,14 +112,24 @@ fn overflow(
     let status: Value = serde_json::from_str(&status).unwrap_or_default();
     let id = Value::from(topic.topic.to_string());
     let topics = status["topics"].as_array().into_iter().flatten();
+    let parts: Vec<String> = (0..topic.partitions.len() as u32)
+        .map(|index| part_name(&topic.name, index))
+        .collect();
+    let is_part = |known: &Value| {
+        known["name"]
+            .as_str()
+            .is_some_and(|name| parts.iter().any(|part| part == name))
+    };
     let partitions = topics
-        .filter(|known| known["topic"] == id)
+        .filter(|known| known["topic"] == id || is_part(known))
         .flat_map(|known| known["partitions"].as_array().into_iter().flatten());
-    let overflow = partitions.enumerate().filter_map(|(index, partition)| {
+    let overflow = partitions.filter_map(|partition| {
         let overflow = partition.get("overflow")?;
-        Some((index, overflow.clone()))
+        Some((partition["partition"].as_u64()? as usize, overflow.clone()))
     });
-    Ok(overflow.collect())
+    let mut overflow: Vec<_> = overflow.collect();
+    overflow.sort_by_key(|(index, _)| *index);
+    Ok(overflow)
 }
 
 fn overflow_rows(overflow: &[(usize, Value)]) -> Vec<Vec<String>> {
@@ -146,6 +156,7 @@ fn create(args: &TopicCreateArgs) -> Result<(), Failure> {
             let beside = driver.open_topic(name).about(name)?;
             driver.create_topic_beside(&beside, &args.name, &definition, &storage)
         }
+        None if args.spread => driver.create_spread_topic(&args.name, &definition, &storage),
         None => driver.create_topic(&args.name, &definition, &storage),
     };
     match created {
@@ -193,7 +204,10 @@ fn definition(args: &TopicCreateArgs) -> Result<Definition, Failure> {
         whole = Definition::from_json(&document.to_string())
             .map_err(|error| refuse(option, error.to_string()))?;
     }
-    Ok(whole)
+    Ok(match &args.on {
+        Some(placement) => whole.with_placement(placement.clone()),
+        None => whole,
+    })
 }
 
 /// Whether a topic came with another one, of dead letters or of replies. One whose topic is gone, and
@@ -202,14 +216,28 @@ fn is_companion(name: &str, topics: &[TopicDescription]) -> bool {
     companion_of(name).is_some_and(|whose| topics.iter().any(|topic| topic.name == whose))
 }
 
-/// The topic with which one of this name comes, if it is there: that of dead letters, or of replies.
-pub fn companion_of(name: &str) -> Option<&str> {
+/// The topic with which one of this name comes, if it is there: that of dead letters, or of replies. Of a partition of a spread
+/// topic it is a partition, too.
+pub fn companion_of(name: &str) -> Option<String> {
+    if let Some((topic, index)) = part_of_name(name) {
+        return Some(part_name(&companion_of(topic)?, index));
+    }
     let mut endings = COMPANIONS.iter();
-    endings.find_map(|ending| name.strip_suffix(ending))
+    let whose = endings.find_map(|ending| name.strip_suffix(ending));
+    whose.map(str::to_owned)
 }
 
-/// How topics are called that come with another one.
-pub const COMPANIONS: [&str; 2] = [".dead", ".replies"];
+/// How topics may be called that come with this one.
+pub fn companions(name: &str) -> impl Iterator<Item = String> {
+    COMPANIONS
+        .iter()
+        .map(move |ending| match part_of_name(name) {
+            Some((topic, index)) => part_name(&format!("{topic}{ending}"), index),
+            None => format!("{name}{ending}"),
+        })
+}
+
+const COMPANIONS: [&str; 2] = [".dead", ".replies"];
 
 /// A part of a definition: its type, or JSON.
 fn part(option: &str, value: &str) -> Result<Value, Failure> {
@@ -298,7 +326,7 @@ fn add_partitions(args: &AddPartitionsArgs) -> Result<(), Failure> {
     let storage = storage(&args.storage)?;
     let driver = args.client.connection.driver()?;
     let topic = driver
-        .add_partitions(&args.name, &storage)
+        .add_placed_partitions(&args.name, &storage, &args.on.clone().unwrap_or_default())
         .about(&args.name)?;
     print(&mut Output::new(args.client.json), &topic)
 }

@@ -2,10 +2,12 @@
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+pub mod hosts;
+
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::Duration;
 
@@ -63,12 +65,7 @@ impl Rig {
         let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
         let output = child.wait_with_output().expect("it is our child");
         writer.join().expect("writing does not panic");
-        Ran {
-            what: format!("thalweg {}", args.join(" ")),
-            status: output.status,
-            stdout: String::from_utf8(output.stdout).expect("output is text"),
-            stderr: String::from_utf8(output.stderr).expect("errors are text"),
-        }
+        Ran::of(args, output)
     }
 
     pub fn run(&self, args: &[&str]) -> Ran {
@@ -100,23 +97,33 @@ impl Rig {
 
     /// A server of a shell that has done something first.
     fn serve_by_shell(&self, first: &str, args: &[&str]) -> ServerProcess {
-        let server = self.thalweg(&serve_args(args));
-        let mut shell = Command::new("sh");
-        shell
-            .args(["-c", &format!("{first}; exec \"$0\" \"$@\"")])
-            .arg(server.get_program())
-            .args(server.get_args())
-            .current_dir(self.directory.path());
-        for (name, _) in server.get_envs() {
-            shell.env_remove(name);
-        }
-        self.until_ready(with_log(spawn(shell)))
+        let shell = ["sh", "-c", &format!("{first}; exec \"$0\" \"$@\"")];
+        let shell = shell.map(str::to_owned);
+        self.until_ready(self.serve_by(&shell, "data", args))
     }
 
     /// Starts a server on a directory of this name; it may not get far.
     pub fn serve_on(&self, directory: &str, args: &[&str]) -> ServerProcess {
         let args = [&["serve", directory, "--json"], args].concat();
         with_log(spawn(self.thalweg(&args)))
+    }
+
+    /// As [`Rig::serve_on`], by what runs a command somewhere else.
+    pub fn serve_by(&self, launcher: &[String], directory: &str, args: &[&str]) -> ServerProcess {
+        let Some((program, rest)) = launcher.split_first() else {
+            return self.serve_on(directory, args);
+        };
+        let server = self.thalweg(&[&["serve", directory, "--json"], args].concat());
+        let mut command = Command::new(program);
+        command
+            .args(rest)
+            .arg(server.get_program())
+            .args(server.get_args())
+            .current_dir(self.directory.path());
+        for (name, _) in server.get_envs() {
+            command.env_remove(name);
+        }
+        with_log(spawn(command))
     }
 
     /// Waits until a server is ready.
@@ -198,6 +205,16 @@ pub struct Ran {
 }
 
 impl Ran {
+    /// Of a command that was run with these arguments.
+    pub fn of(args: &[&str], output: Output) -> Self {
+        Self {
+            what: format!("thalweg {}", args.join(" ")),
+            status: output.status,
+            stdout: String::from_utf8(output.stdout).expect("output is text"),
+            stderr: String::from_utf8(output.stderr).expect("errors are text"),
+        }
+    }
+
     /// Its output, if it succeeded.
     #[track_caller]
     pub fn ok(self) -> String {

@@ -16,6 +16,11 @@ pub enum NodesCommand {
     Drain(NodeDrainArgs),
     /// Make new topics on a node again that was drained
     Resume(NodeArgs),
+    /// Move topics from nodes that have many to nodes that have few, until all have about as many
+    ///
+    /// As after a server has joined. What counts is the number of topics, not their size or traffic. A topic goes with its dead letters
+    /// and replies. No topic moves that need not. What cannot be moved is named; the command exits with 1 then, and may be given again.
+    Balance(NodesBalanceArgs),
     /// Take a node out of the cluster, for good
     ///
     /// Its server has to have ended. Its data directory is none of the cluster from then on, and is left as it is. A node
@@ -46,6 +51,15 @@ pub struct NodeDrainArgs {
     /// Leave the topics where they are
     #[arg(long)]
     pub keep_topics: bool,
+    #[command(flatten)]
+    pub client: Client,
+}
+
+#[derive(Debug, Args)]
+pub struct NodesBalanceArgs {
+    /// Say which topics would go where, and move none
+    #[arg(long)]
+    pub dry_run: bool,
     #[command(flatten)]
     pub client: Client,
 }

@@ -3,6 +3,7 @@
 use crate::failure::{About, Failure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -49,6 +50,7 @@ struct Process {
 #[derive(Default)]
 pub struct Processes {
     all: Vec<Option<Process>>,
+    user_ended: bool,
 }
 
 const SUBJECT: &str = "a client of the workload";
@@ -146,9 +148,18 @@ impl Processes {
             return "it was never started".to_owned();
         };
         match wait(&mut process.child, Instant::now() + END) {
-            Some(status) => format!("its process has ended: {status}"),
+            Some(status) => {
+                let signal = status.signal().and_then(Signal::from_named_raw);
+                self.user_ended |= matches!(signal, Some(Signal::INT | Signal::TERM));
+                format!("its process has ended: {status}")
+            }
             None => "its process has closed its output and does not end".to_owned(),
         }
+    }
+
+    /// Whether one has ended by Ctrl-C, which comes to all of a group at once, or by SIGTERM: a run sends neither.
+    pub fn user_ended(&self) -> bool {
+        self.user_ended
     }
 
     /// Lets all end that have reported, and kills those that do not soon.
@@ -226,4 +237,38 @@ fn read(output: &mut impl BufRead) -> io::Result<Option<String>> {
     let most = LINE_BYTES_MAX as u64 + 1;
     let bytes = output.take(most).read_line(&mut line)?;
     Ok((bytes > 0).then_some(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended_by(signal: &str) -> Processes {
+        // A shell that was begun in the background ignores some, as all that it starts does.
+        let kill = format!("kill -{signal} $$");
+        let child = Command::new("env")
+            .args(["--default-signal", "sh", "-c", &kill])
+            .spawn()
+            .unwrap();
+        let process = Process {
+            child,
+            input: None,
+            members: Vec::new(),
+        };
+        let mut processes = Processes {
+            all: vec![Some(process)],
+            user_ended: false,
+        };
+        let why = processes.end_of(0);
+        assert!(why.contains("signal"), "{why}");
+        processes
+    }
+
+    /// It may be heard before the signal that this command gets itself.
+    #[test]
+    fn a_client_that_ctrl_c_has_ended_is_ended_by_the_user() {
+        assert!(ended_by("INT").user_ended());
+        assert!(ended_by("TERM").user_ended());
+        assert!(!ended_by("KILL").user_ended());
+    }
 }

@@ -420,6 +420,8 @@ impl<'a> Running<'a> {
     fn end(self, ending: Ending) -> Result<Reported, Failure> {
         let cpu = self.cpu();
         match ending {
+            // That this command is to end, too, it may hear a moment later.
+            Ending::Failed(_) if self.processes.user_ended() => Err(interrupted()),
             Ending::Failed(why) => Err(Failure::new(Code::Failure, "the run", why)),
             Ending::Ended(missing) => {
                 let Self {
