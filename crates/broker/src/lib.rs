@@ -62,6 +62,8 @@ pub use examine::{Awaited, Examiner, Look, NoOthers, Presented};
 #[cfg(any(test, feature = "testing"))]
 pub use faults::Fault;
 pub use identity::{Identity, Proof};
+#[cfg(feature = "testing")]
+pub use inspect::Inspected;
 pub use io::{AccessChange, Examined, FileSystemSpace, IssuersChange, PeerInput};
 pub use node::Node;
 pub use nodes::Nodes;

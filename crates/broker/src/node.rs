@@ -833,6 +833,12 @@ impl Node {
         serde_json::from_str(&text).expect("the status is JSON")
     }
 
+    /// For a simulation.
+    #[cfg(feature = "testing")]
+    pub fn inspect(&self) -> crate::Inspected<'_> {
+        crate::Inspected(&self.coordinator)
+    }
+
     /// Which partition, the internal one first, serves no more until the node is opened again, and why.
     pub fn failure(&self) -> Option<String> {
         self.view().failure()

@@ -2,7 +2,7 @@
 
 use crate::model::{Model, Reader};
 use crate::plan::ConsumerPlan;
-use crate::program::{Door, Program};
+use crate::program::{Entrance, Program};
 use crate::random::Random;
 use crate::trace::{Trace, Violation};
 use client::{
@@ -42,7 +42,7 @@ pub struct ConsumerActor {
     stage: Stage,
     random: Random,
     trace: Trace,
-    door: Door,
+    entrance: Entrance,
     /// When it does something by itself.
     pub wake_at: u64,
     acknowledged: BTreeMap<u32, Position>,
@@ -81,23 +81,23 @@ pub fn selection(bytes: u64) -> DataView {
 impl ConsumerActor {
     /// Starts the program.
     pub fn new(
-        door: impl Into<Door>,
+        entrance: impl Into<Entrance>,
         plan: ConsumerPlan,
         start: Start,
         mut random: Random,
         trace: Trace,
     ) -> Self {
         let session = u128::from(random.number());
-        let door = door.into();
+        let entrance = entrance.into();
         Self {
-            program: Program::start(&door, plan.name.clone(), session, trace.clone()),
+            program: Program::start(&entrance, plan.name.clone(), session, trace.clone()),
             reader: Reader::new(&plan.name, plan.name.clone()),
             plan,
             start,
             stage: Stage::Begin,
             random,
             trace,
-            door,
+            entrance,
             wake_at: 0,
             acknowledged: BTreeMap::new(),
             flush: None,
@@ -164,7 +164,7 @@ impl ConsumerActor {
         self.reader = Reader::new(&self.plan.name, name);
         let session = u128::from(self.random.number());
         let name = self.program.name.clone();
-        self.program = Program::start(&self.door, name, session, self.trace.clone());
+        self.program = Program::start(&self.entrance, name, session, self.trace.clone());
         self.wake_at = now + self.random.below(RETRY_NS);
     }
 

@@ -279,7 +279,9 @@ impl Environment for Ground {
             let result = work.run();
             done.push(Input::JobDone { job, result });
         }
-        done.extend(self.mailbox.hear_all().into_iter().map(Input::Peer));
+        if self.mailbox.is_full() {
+            done.extend(self.mailbox.hear_all().into_iter().map(Input::Peer));
+        }
     }
 
     fn execute(&mut self, operation: Operation) -> Result<Result<Outcome, DiskError>, Operation> {

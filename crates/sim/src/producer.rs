@@ -2,7 +2,7 @@
 
 use crate::model::{Model, key_of};
 use crate::plan::ProducerPlan;
-use crate::program::{Door, Program};
+use crate::program::{Entrance, Program};
 use crate::random::Random;
 use crate::trace::{Trace, Violation};
 use client::{
@@ -30,7 +30,7 @@ pub struct ProducerActor {
     stage: Stage,
     random: Random,
     trace: Trace,
-    door: Door,
+    entrance: Entrance,
     /// When it does something by itself.
     pub wake_at: u64,
     /// Events that it has still to push.
@@ -44,22 +44,22 @@ pub struct ProducerActor {
 impl ProducerActor {
     /// Starts the program.
     pub fn new(
-        door: impl Into<Door>,
+        entrance: impl Into<Entrance>,
         name: String,
         plan: ProducerPlan,
         mut random: Random,
         trace: Trace,
     ) -> Self {
         let session = u128::from(random.number());
-        let door = door.into();
+        let entrance = entrance.into();
         Self {
-            program: Program::start(&door, name, session, trace.clone()),
+            program: Program::start(&entrance, name, session, trace.clone()),
             left: plan.event_count,
             plan,
             stage: Stage::Begin,
             random,
             trace,
-            door,
+            entrance,
             wake_at: 0,
             outstanding: VecDeque::new(),
             life: 0,
@@ -95,7 +95,7 @@ impl ProducerActor {
         self.left -= plan.event_count;
         let name = format!("{}'", self.program.name);
         let random = self.random.fork();
-        let mut successor = Self::new(&self.door, name, plan, random, self.trace.clone());
+        let mut successor = Self::new(&self.entrance, name, plan, random, self.trace.clone());
         successor.may_be_fenced = true;
         Some(successor)
     }
@@ -114,7 +114,7 @@ impl ProducerActor {
         self.outstanding.clear();
         let session = u128::from(self.random.number());
         let name = self.program.name.clone();
-        self.program = Program::start(&self.door, name, session, self.trace.clone());
+        self.program = Program::start(&self.entrance, name, session, self.trace.clone());
         self.wake_at = now + self.random.below(RETRY_NS);
     }
 

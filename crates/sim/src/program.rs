@@ -11,21 +11,20 @@ use client::{Driver, DriverOptions, Endpoint, SimulatedWait};
 use net::testing::counted::{Counted, Counters};
 use net::testing::sim::SimNet;
 use net::{Link, LinkEvent, LinkOptions, Transports};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::DirectoryId;
 
 /// Where a program comes in: a server's address, and which server that is.
 #[derive(Clone)]
-pub struct Door {
+pub struct Entrance {
     net: SimNet,
     address: String,
     directory: DirectoryId,
 }
 
-impl Door {
-    /// The door of the server that listens at this address of the network.
+impl Entrance {
+    /// The entrance of the server that listens at this address of the network.
     pub fn new(net: &SimNet, address: &str, directory: DirectoryId) -> Self {
         Self {
             net: net.clone(),
@@ -36,41 +35,83 @@ impl Door {
 }
 
 /// Of a network with one server.
-impl From<&SimNet> for Door {
+impl From<&SimNet> for Entrance {
     fn from(net: &SimNet) -> Self {
         Self::new(net, ADDRESS, DIRECTORY)
     }
 }
 
-impl From<&Door> for Door {
-    fn from(door: &Door) -> Self {
-        door.clone()
+impl From<&Entrance> for Entrance {
+    fn from(entrance: &Entrance) -> Self {
+        entrance.clone()
     }
 }
 
-/// A program's connections to a node.
-#[derive(Default)]
-struct Lines {
-    links: BTreeMap<u64, Wired>,
-    /// The attempt of the present one.
-    present: Option<u64>,
+/// A connection to a node.
+struct Line {
+    node: NodeIndex,
+    attempt: u64,
+    wired: Wired,
 }
 
-/// A program's connections, by node.
+/// A program's connections, by node and attempt: they are few, and looked at in each turn.
 #[derive(Default)]
-struct Wiring(BTreeMap<NodeIndex, Lines>);
+struct Wiring {
+    lines: Vec<Line>,
+    /// The attempt of the present one to each node.
+    present: Vec<Option<u64>>,
+}
 
 impl Wiring {
-    fn of(&mut self, node: NodeIndex) -> &mut Lines {
-        self.0.entry(node).or_default()
+    fn place(&self, node: NodeIndex, attempt: u64) -> Result<usize, usize> {
+        let key = |line: &Line| (line.node, line.attempt);
+        self.lines.binary_search_by_key(&(node, attempt), key)
+    }
+
+    fn wired(&mut self, node: NodeIndex, attempt: u64) -> Option<&mut Wired> {
+        let place = self.place(node, attempt).ok()?;
+        Some(&mut self.lines[place].wired)
+    }
+
+    fn insert(&mut self, node: NodeIndex, attempt: u64, wired: Wired) {
+        let (Ok(place) | Err(place)) = self.place(node, attempt);
+        let line = Line {
+            node,
+            attempt,
+            wired,
+        };
+        self.lines.insert(place, line);
+        *self.present(node) = Some(attempt);
+    }
+
+    fn remove(&mut self, node: NodeIndex, attempt: u64) {
+        if let Ok(place) = self.place(node, attempt) {
+            self.lines.remove(place);
+        }
+    }
+
+    fn present(&mut self, node: NodeIndex) -> &mut Option<u64> {
+        let count = self.present.len().max(node.0 + 1);
+        self.present.resize(count, None);
+        &mut self.present[node.0]
+    }
+
+    fn is_present(&self, node: NodeIndex, attempt: u64) -> bool {
+        self.present.get(node.0) == Some(&Some(attempt))
+    }
+
+    /// It is the present one no more, if it was.
+    fn is_over(&mut self, node: NodeIndex, attempt: u64) {
+        if self.is_present(node, attempt) {
+            *self.present(node) = None;
+        }
     }
 }
 
 impl Links for Wiring {
     fn link(&mut self, node: NodeIndex) -> Option<&mut dyn Link> {
-        let lines = self.0.get_mut(&node)?;
-        let wired = lines.links.get_mut(&lines.present?)?;
-        Some(wired.ask())
+        let attempt = self.present.get(node.0).copied().flatten()?;
+        Some(self.wired(node, attempt)?.ask())
     }
 }
 
@@ -91,23 +132,23 @@ pub struct Program {
 
 impl Program {
     /// Starts the process; it connects by itself.
-    pub fn start(door: impl Into<Door>, name: String, session: u128, trace: Trace) -> Self {
-        Self::counted(door, name, session, trace, Counters::default())
+    pub fn start(entrance: impl Into<Entrance>, name: String, session: u128, trace: Trace) -> Self {
+        Self::counted(entrance, name, session, trace, Counters::default())
     }
 
     /// [`Program::start`], with its frames counted.
     pub fn counted(
-        door: impl Into<Door>,
+        entrance: impl Into<Entrance>,
         name: String,
         session: u128,
         trace: Trace,
         counters: Counters,
     ) -> Self {
-        let Door {
+        let Entrance {
             net,
             address,
             directory,
-        } = door.into();
+        } = entrance.into();
         let transport = net.transport_of(name.clone(), LinkOptions::default());
         let transport = Counted::new(transport, counters);
         let transports = Arc::new(Transports::new().with(transport));
@@ -139,13 +180,13 @@ impl Program {
 
     /// [`Program::start`], for a program whose thread waits by `wait`.
     pub fn waiting(
-        door: impl Into<Door>,
+        entrance: impl Into<Entrance>,
         name: String,
         session: u128,
         trace: Trace,
         wait: Arc<dyn SimulatedWait>,
     ) -> Self {
-        let program = Self::start(door, name, session, trace);
+        let program = Self::start(entrance, name, session, trace);
         let waits = program.driver.waits_by(wait);
         waits.expect("the driver was only just made");
         program
@@ -213,13 +254,9 @@ impl Program {
             moved = true;
             self.handle(now, FIRST_NODE, Input::Wake);
         }
-        let lines = self.wiring.0.iter();
-        let links = lines.flat_map(|(node, lines)| {
-            let links = lines.links.iter();
-            links.map(move |(attempt, wired)| (*node, *attempt, wired))
-        });
-        let notified = links.filter(|(_, _, wired)| wired.is_notified());
-        let notified: Vec<_> = notified.map(|(node, attempt, _)| (node, attempt)).collect();
+        let notified = self.wiring.lines.iter();
+        let notified = notified.filter(|line| line.wired.is_notified());
+        let notified: Vec<_> = notified.map(|line| (line.node, line.attempt)).collect();
         for (node, attempt) in notified {
             moved = true;
             self.poll(now, node, attempt);
@@ -248,13 +285,9 @@ impl Program {
                 Output::Connect {
                     attempt, address, ..
                 } => {
-                    let lines = self.wiring.of(node);
-                    lines.present = None;
+                    *self.wiring.present(node) = None;
                     match self.transports.connect(&address) {
-                        Ok(link) => {
-                            lines.links.insert(attempt, Wired::new(link));
-                            lines.present = Some(attempt);
-                        }
+                        Ok(link) => self.wiring.insert(node, attempt, Wired::new(link)),
                         Err(reason) => {
                             self.handle(now, node, Input::LinkDown { attempt, reason });
                         }
@@ -263,13 +296,10 @@ impl Program {
                 Output::Disconnect { attempt, reason } => {
                     self.trace
                         .say(now, || format!("{}: disconnects: {reason}", self.name));
-                    let lines = self.wiring.of(node);
-                    if let Some(wired) = lines.links.get_mut(&attempt) {
+                    if let Some(wired) = self.wiring.wired(node, attempt) {
                         wired.ask().close(&reason);
                     }
-                    if lines.present == Some(attempt) {
-                        lines.present = None;
-                    }
+                    self.wiring.is_over(node, attempt);
                 }
                 Output::Ended => {
                     self.trace
@@ -282,7 +312,7 @@ impl Program {
 
     fn poll(&mut self, now: u64, node: NodeIndex, attempt: u64) {
         loop {
-            let Some(wired) = self.wiring.of(node).links.get_mut(&attempt) else {
+            let Some(wired) = self.wiring.wired(node, attempt) else {
                 return;
             };
             let Some(event) = wired.link.poll() else {
@@ -302,14 +332,11 @@ impl Program {
                         };
                         format!("{}: link {attempt}{of} is down: {reason}", self.name)
                     });
-                    if self.wiring.of(node).present == Some(attempt) {
+                    if self.wiring.is_present(node, attempt) {
                         self.handle(now, node, Input::LinkDown { attempt, reason });
-                        let lines = self.wiring.of(node);
-                        if lines.present == Some(attempt) {
-                            lines.present = None;
-                        }
+                        self.wiring.is_over(node, attempt);
                     }
-                    self.wiring.of(node).links.remove(&attempt);
+                    self.wiring.remove(node, attempt);
                 }
                 LinkEvent::ReadDone { .. } | LinkEvent::WriteDone { .. } => {}
             }

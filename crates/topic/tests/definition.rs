@@ -299,7 +299,7 @@ fn bad_definitions_are_refused_with_key_and_reason() {
             "unknown key; known here: version, validator, partition_selector, serializer, \
              durability, retention, keep_until_acknowledged, overflow, metadata_bytes_max, data_block_bytes, validate_on_server, \
              kind, pins, mirror_of, \
-             spread, part_of",
+             spread, part_of, placement",
         ),
         (
             r#"{"kind": "tables"}"#,

@@ -6,6 +6,7 @@
 
 use super::site::{Site, directory_of};
 use crate::trace::Violation;
+use broker::Inspected;
 use broker::controller::Home;
 use broker::table::Table;
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,7 +58,7 @@ impl Judge {
                 self.table((place, true), voter.applied(), voter.table(), what)?;
             }
             if let Some(node) = site.machine.node() {
-                let table = node.table();
+                let table = node.inspect().table();
                 let what = format!("the table of the node of machine-{place}");
                 self.table((place, false), table.followed(), table, what)?;
             }
@@ -117,8 +118,8 @@ impl Judge {
     fn served(&self, sites: &[Site]) -> Result<(), Violation> {
         let mut by: BTreeMap<TopicId, usize> = BTreeMap::new();
         for (place, site) in sites.iter().enumerate() {
-            let node = site.machine.node();
-            for topic in node.map(broker::Node::topics_served).unwrap_or_default() {
+            let node = site.machine.node().map(broker::Node::inspect);
+            for topic in node.map(Inspected::topics_served).unwrap_or_default() {
                 if let Some(other) = by.insert(topic, place) {
                     return Violation::because(format!(
                         "topic {topic} is served by machine-{other} and machine-{place}"

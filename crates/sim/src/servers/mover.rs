@@ -2,7 +2,7 @@
 //! on one of the two nodes.
 
 use crate::fiber::{self, Fiber, FiberWait};
-use crate::program::{Door, Program};
+use crate::program::{Entrance, Program};
 use crate::random::Random;
 use crate::trace::Trace;
 use client::{NodeId, SimulatedWait};
@@ -45,7 +45,7 @@ impl Mover {
     /// Starts to move a topic.
     pub fn start(
         name: String,
-        door: &Door,
+        entrance: &Entrance,
         topic: String,
         to: NodeId,
         random: &mut Random,
@@ -55,7 +55,7 @@ impl Mover {
             let session = u128::from(random.number());
             let name = format!("{name}-{end}");
             let wait = Arc::new(FiberWait);
-            Program::waiting(door, name, session, trace.clone(), wait)
+            Program::waiting(entrance, name, session, trace.clone(), wait)
         });
         let outcome = Arc::<Mutex<Option<Outcome>>>::default();
         let [source, target] = programs.each_ref().map(|program| program.driver.clone());

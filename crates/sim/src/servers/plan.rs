@@ -56,7 +56,7 @@ pub enum ClusterMishap {
         topic: usize,
         partition: usize,
         to: usize,
-        door: usize,
+        entrance: usize,
     },
     /// Who moves topics is killed.
     MoversDie,
@@ -73,7 +73,7 @@ pub struct ClusterTopic {
 #[derive(Debug, Clone)]
 pub struct Client<P> {
     pub topic: usize,
-    pub door: usize,
+    pub entrance: usize,
     pub plan: P,
 }
 
@@ -125,7 +125,7 @@ impl ClusterPlan {
                 }
                 producers.push(Client {
                     topic: number,
-                    door: random.below(servers as u64) as usize,
+                    entrance: random.below(servers as u64) as usize,
                     plan: ProducerPlan {
                         topic: name.clone(),
                         may_lack_leader: true,
@@ -139,7 +139,7 @@ impl ClusterPlan {
                 let consumer = plan::consumer(random, index);
                 consumers.push(Client {
                     topic: number,
-                    door: random.below(servers as u64) as usize,
+                    entrance: random.below(servers as u64) as usize,
                     plan: ConsumerPlan {
                         name: format!("consumer-{}", consumers.len()),
                         topic: name.clone(),
@@ -218,7 +218,7 @@ impl ClusterPlan {
                         topic,
                         partition: random.below(partitions as u64) as usize,
                         to: one,
-                        door: other,
+                        entrance: other,
                     }
                 }
                 39 => ClusterMishap::MoversDie,

@@ -10,7 +10,7 @@ use crate::consumer::ConsumerActor;
 use crate::model::Model;
 use crate::plan::ConsumerPlan;
 use crate::producer::ProducerActor;
-use crate::program::Door;
+use crate::program::Entrance;
 use crate::random::Random;
 use crate::trace::{Trace, Violation};
 use crate::world::{DRAIN_NS_MAX, SECOND};
@@ -78,19 +78,20 @@ impl ClusterWorld {
             Site::new(place, &net, machine.clone(), random.fork(), trace.clone())
         });
         let sites: Vec<_> = sites.collect();
-        let door = |place| Door::new(&net, &address_of(place), directory_of(place));
+        let entrance = |place| Entrance::new(&net, &address_of(place), directory_of(place));
         let producers = plan.producers.iter().enumerate().map(|(index, client)| {
             let name = format!("producer-{index}");
             let (plan, random) = (client.plan.clone(), random.fork());
-            let is = ProducerActor::new(door(client.door), name, plan, random, trace.clone());
+            let is =
+                ProducerActor::new(entrance(client.entrance), name, plan, random, trace.clone());
             let topic = client.topic;
             Actor { topic, is }
         });
         let producers = producers.collect();
         let consumers = plan.consumers.iter().map(|client| {
             let (plan, random) = (client.plan.clone(), random.fork());
-            let door = door(client.door);
-            let is = ConsumerActor::new(door, plan, Start::Cursor, random, trace.clone());
+            let entrance = entrance(client.entrance);
+            let is = ConsumerActor::new(entrance, plan, Start::Cursor, random, trace.clone());
             let topic = client.topic;
             Actor { topic, is }
         });
@@ -377,7 +378,7 @@ impl ClusterWorld {
     /// Where each topic is, as the tables say.
     fn find_topics(&mut self) {
         for site in &self.sites {
-            let nodes = site.machine.node().map(broker::Node::table);
+            let nodes = site.machine.node().map(|node| node.inspect().table());
             let tables = nodes
                 .into_iter()
                 .chain(site.voter().map(|voter| voter.table()));
@@ -474,8 +475,8 @@ impl ClusterWorld {
                 topic,
                 partition,
                 to,
-                door,
-            } => self.start_to_move(topic, partition, to, door),
+                entrance,
+            } => self.start_to_move(topic, partition, to, entrance),
             ClusterMishap::MoversDie => {
                 for mover in std::mem::take(&mut self.movers) {
                     self.summary.moved += u64::from(mover.end(now));
@@ -488,7 +489,7 @@ impl ClusterWorld {
         }
     }
 
-    fn start_to_move(&mut self, topic: usize, partition: usize, to: usize, door: usize) {
+    fn start_to_move(&mut self, topic: usize, partition: usize, to: usize, entrance: usize) {
         let Some(node) = self.sites[to].node else {
             return;
         };
@@ -501,9 +502,9 @@ impl ClusterWorld {
         let mover = format!("mover-{}", self.mover_count);
         self.trace
             .say(self.now, || format!("{mover}: moves {name} to node {node}"));
-        let door = Door::new(&self.net, &address_of(door), directory_of(door));
+        let entrance = Entrance::new(&self.net, &address_of(entrance), directory_of(entrance));
         let trace = self.trace.clone();
-        let mover = Mover::start(mover, &door, name, node, &mut self.random, trace);
+        let mover = Mover::start(mover, &entrance, name, node, &mut self.random, trace);
         self.movers.push(mover);
     }
 
@@ -555,9 +556,9 @@ impl ClusterWorld {
             pause_ns: 1..5_000_000,
         };
         let place = self.random.below(self.sites.len() as u64) as usize;
-        let door = Door::new(&self.net, &address_of(place), directory_of(place));
+        let entrance = Entrance::new(&self.net, &address_of(place), directory_of(place));
         let (random, trace) = (self.random.fork(), self.trace.clone());
-        let is = ConsumerActor::new(door, plan, Start::Beginning, random, trace);
+        let is = ConsumerActor::new(entrance, plan, Start::Beginning, random, trace);
         let driver = is.program.driver.clone();
         self.consumers.push(Actor { topic, is });
         let ends = self.ends(topic, &driver)?;
