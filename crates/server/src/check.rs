@@ -9,6 +9,7 @@ use crate::directory::{self, DataDirectory, Looked};
 use crate::error::{ConfigError, ServerError};
 use crate::file_system::{self, FileSystem};
 use crate::host::Host;
+use crate::nic;
 use crate::running::SOCKET_PATH_BYTES_MAX;
 use crate::shards;
 use crate::storages::Storages;
@@ -58,6 +59,16 @@ pub fn check(config: &Config) -> Vec<Finding> {
         return findings.0;
     }
     let mut config = config.clone();
+    match nic::settle(&mut config) {
+        Ok(()) if config.nic.is_empty() => {}
+        Ok(()) => {
+            let (nic, cores) = (&config.nic, config.cores.to_string());
+            let cores = if cores.is_empty() { "all" } else { &cores };
+            let what = format!("{nic}; processors for the server: {cores}");
+            findings.fine("nic", what);
+        }
+        Err(error) => findings.wrong("nic", error.into()),
+    }
     match cluster::placed(&mut config) {
         Ok(Some(ranks)) => findings.fine(
             "cluster",

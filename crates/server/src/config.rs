@@ -97,7 +97,7 @@ settings! {
     /// How many shards the server has, each with a thread that serves the network and the topics that are on it: a
     /// number, or `auto`.
     ///
-    /// One for each two processors is `auto`. None is as many as the data directory has, and one for a new one; fewer
+    /// One for each two processors is `auto`, of `cores` if that names some. None is as many as the data directory has, and one for a new one; fewer
     /// than it has are refused. Shard K listens at the ports of `listen` plus K, and clients find it by themselves;
     /// those of AMQP use the first one alone. Memory and disk threads are divided.
     shards: Shards = Shards::default(), "count";
@@ -108,6 +108,13 @@ settings! {
     /// `no_unix_socket`). `unix:///path` and `shm:///path` are the same: who connects chooses
     /// between the socket and shared memory.
     listen: Vec<String> = Vec::new(), "address";
+    /// The network interface that the server uses, for example `ib0`; or its number among those of the host, from 0.
+    ///
+    /// What listens at every interface, `0.0.0.0` or `[::]`, listens at this one then, be it for clients or for other
+    /// servers of the cluster; the server runs on the processors near it, unless `cores` says where; and it has the
+    /// label `nic` in its cluster. Numbers count the interfaces that are of hardware, are up and have an address, by
+    /// name. `each` has the servers of a cluster take those of their hosts in turn, by their ranks.
+    nic: String = String::new(), "interface";
     /// The directory by which the servers of a cluster find each other, on a file system that they share.
     ///
     /// Each server of the cluster is started with the same one, and has a data directory of its own. It is made if it is not
@@ -133,7 +140,7 @@ settings! {
     cluster_listen: String = "tls://0.0.0.0:0".to_owned(), "address";
     /// What this server is known by in the cluster, as `disk=fast`: topics can be made where a label is.
     ///
-    /// A list. `rank`, `host` and `pid` are there by themselves.
+    /// A list. `rank`, `host` and `pid` are there by themselves, and `nic` where that is set.
     cluster_labels: Vec<String> = Vec::new(), "label=value";
     /// How long a start waits for the other servers of the cluster, milliseconds.
     cluster_wait_ms: u32 = 120_000, "milliseconds";
@@ -584,7 +591,7 @@ impl Config {
 }
 
 /// The labels that a server of a cluster has by itself.
-const OWN_LABELS: [&str; 3] = ["host", "rank", "pid"];
+const OWN_LABELS: [&str; 4] = ["host", "rank", "pid", "nic"];
 
 /// In place of an address of AMQP: those of `listen`.
 const AT_LISTEN: &str = "listen";

@@ -30,6 +30,23 @@ impl Cores {
         Ok(started)
     }
 
+    /// How many they are.
+    pub(crate) fn count(&self) -> usize {
+        self.each().count()
+    }
+
+    /// Those of them that this process may use. None, which is wherever the system puts a thread, if these are all that it may
+    /// use, or it may use none of these.
+    pub(crate) fn allowed(&self) -> io::Result<Self> {
+        let allowed = sched_getaffinity(None)?;
+        let usable = self.each().filter(|core| allowed.is_set(*core));
+        let ranges: Vec<_> = usable.map(|core| (core, core)).collect();
+        match ranges.len() == allowed.count() as usize {
+            true => Ok(Self::default()),
+            false => Ok(Self { ranges }),
+        }
+    }
+
     fn each(&self) -> impl Iterator<Item = usize> + '_ {
         self.ranges.iter().flat_map(|(first, last)| *first..=*last)
     }
@@ -138,6 +155,21 @@ mod tests {
         assert_eq!((set.count(), set.is_set(core)), (1, true));
         // The thread that started it is where it was.
         assert_eq!(at(), before);
+    }
+
+    #[test]
+    fn of_processors_those_are_taken_that_the_process_may_use() {
+        let all = sched_getaffinity(None).unwrap();
+        let mut mine = (0..CpuSet::MAX_CPU).filter(|core| all.is_set(*core));
+        let first = mine.next().unwrap();
+        let allowed = |text: &str| cores(text).unwrap().allowed().unwrap().to_text();
+        let everywhere = allowed(&format!("0-{}", CpuSet::MAX_CPU - 1));
+        assert_eq!((everywhere, allowed("")), (String::new(), String::new()));
+        if let Some(last) = mine.next_back() {
+            assert_eq!(allowed(&first.to_string()), first.to_string());
+            let beyond = format!("{last},{}", CpuSet::MAX_CPU - 1);
+            assert_eq!(allowed(&beyond), last.to_string());
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::exchange::Exchange;
 use crate::fate::Fate;
 use crate::group_file::GroupFile;
 use crate::interruption::Interruption;
+use crate::nic;
 use crate::running::{Ended, Part, Place, Running, place};
 use crate::server_log::ServerLog;
 use crate::shards;
@@ -96,6 +97,7 @@ impl Server {
     ) -> Result<Self, ServerError> {
         config.validate()?;
         let mut config = config.clone();
+        nic::settle(&mut config)?;
         let is_embedded = interruption.is_none();
         let mut cluster = match interruption {
             Some(interruption) => ClusterPart::open(&mut config, log, interruption)?.map(Box::new),

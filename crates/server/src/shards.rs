@@ -40,8 +40,11 @@ pub(crate) fn count(config: &Config) -> Result<u32, ConfigError> {
     let count = match config.shards {
         Shards::Kept => there,
         Shards::Auto => {
-            let processors = std::thread::available_parallelism();
-            let fit = processors.map_or(1, |count| count.get() / PROCESSORS_EACH) as u64;
+            let processors = match config.cores.count() {
+                0 => std::thread::available_parallelism().map_or(1, usize::from),
+                chosen => chosen,
+            };
+            let fit = (processors / PROCESSORS_EACH) as u64;
             // A payload has to fit into the memory of one.
             let fit = fit.min(config.memory_bytes_max / config.payload_bytes_max.max(1));
             (fit as u32).clamp(1, SHARDS_MAX).max(there)

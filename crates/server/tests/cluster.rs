@@ -57,6 +57,10 @@ impl Cluster {
                 2 => vec!["disk=fast".to_owned()],
                 _ => Vec::new(),
             },
+            nic: match rank {
+                2 => "lo".to_owned(),
+                _ => String::new(),
+            },
             ..Config::default()
         }
     }

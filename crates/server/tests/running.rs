@@ -303,3 +303,32 @@ fn the_operator_reads_where_events_lie_and_what_a_sync_costs() {
         "{lines:?}"
     );
 }
+
+#[test]
+fn a_server_listens_at_the_interface_that_it_is_to_use() {
+    let directory = tempfile::tempdir().unwrap();
+    let of = |nic: &str| Config {
+        nic: nic.to_owned(),
+        listen: vec!["tls://0.0.0.0:0".to_owned()],
+        no_unix_socket: true,
+        ..config(directory.path())
+    };
+    let server = Server::start(of("lo"), Arc::new(|_: &str| {})).unwrap();
+    let [endpoint] = server.endpoints() else {
+        panic!("one address: {:?}", server.endpoints());
+    };
+    assert!(endpoint.starts_with("tls://127.0.0.1:"), "{endpoint}");
+    server.drain(WATCHDOG).unwrap();
+    let refused = Server::start(of("none7"), Arc::new(|_: &str| {}))
+        .err()
+        .unwrap();
+    assert!(
+        refused
+            .to_string()
+            .contains("none7: no interface of that name")
+            || refused
+                .to_string()
+                .contains("none7: no interface of hardware"),
+        "{refused}"
+    );
+}

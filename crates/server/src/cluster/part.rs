@@ -130,7 +130,7 @@ impl ClusterPart {
             host,
             listen: config.cluster_listen.clone(),
             // They were checked with all settings.
-            labels: config.labels().unwrap_or_default(),
+            labels: labels_of(config),
             patience: Duration::from_millis(config.cluster_wait_ms.into()),
             interruption: interruption.clone(),
             log: log.clone(),
@@ -465,6 +465,14 @@ pub(crate) fn placed(config: &mut Config) -> Result<Option<Ranks>, ConfigError> 
     })?;
     place_by_rank(config, ranks.rank);
     Ok(Some(ranks))
+}
+
+/// What the operator calls a server, and its interface.
+fn labels_of(config: &Config) -> BTreeMap<String, String> {
+    let nic = Some(&config.nic).filter(|nic| !nic.is_empty());
+    let nic = nic.map(|nic| ("nic".to_owned(), nic.clone()));
+    let labels = config.labels().unwrap_or_default();
+    labels.into_iter().chain(nic).collect()
 }
 
 /// Refuses a data directory of a cluster where no cluster is said.

@@ -156,6 +156,7 @@ fn topics_and_partitions_are_made_on_servers_with_the_labels_that_are_asked_for(
         ("rank=1", "one"),
         ("disk=fast", "fast"),
         ("rank=2,disk=fast", "both"),
+        ("nic=lo", "near"),
     ] {
         let definition = Definition::default().with_placement(placed(label));
         driver.create_topic(name, &definition, &disks(1)).unwrap();
@@ -168,7 +169,7 @@ fn topics_and_partitions_are_made_on_servers_with_the_labels_that_are_asked_for(
     topic.refresh().unwrap();
     let by_rank = topics_by_rank(&driver);
     let has = |rank: &str, name: &str| by_rank[rank].iter().any(|one| one == name);
-    assert!(has("1", "one") && has("2", "fast") && has("2", "both"));
+    assert!(has("1", "one") && has("2", "fast") && has("2", "both") && has("2", "near"));
     assert!(has("1", "events/0") && has("1", "events/1"));
     assert!(has("2", "events/2") && has("0", "events/3"), "{by_rank:?}");
 

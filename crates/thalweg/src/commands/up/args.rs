@@ -3,6 +3,7 @@
 use crate::connection::seconds;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 #[derive(Debug, Args)]
 pub struct UpArgs {
@@ -14,9 +15,10 @@ pub struct UpArgs {
     /// The hosts: a list as n[1-3],m2; a file with one a line; @slurm or @pbs for those of the job [default: this host]
     #[arg(long, value_name = "HOSTS")]
     pub nodes: Option<String>,
-    /// How many servers a host has [default: 1, and 3 where this host is the only one]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
-    pub per_node: Option<u32>,
+    /// How many servers a host has; or nic: one for each network interface of hardware that is up on this host, which the
+    /// others are taken to be like, at that interface and on the processors near it [default: 1, and 3 where this host is the only one]
+    #[arg(long, value_name = "COUNT")]
+    pub per_node: Option<PerNode>,
     /// How many shards a server has: a number, or auto
     #[arg(long, value_name = "COUNT")]
     pub shards: Option<String>,
@@ -48,6 +50,26 @@ pub struct UpArgs {
     /// Further arguments of `thalweg serve`
     #[arg(last = true, value_name = "ARGUMENTS")]
     pub further: Vec<String>,
+}
+
+/// How many servers a host has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PerNode {
+    Count(u32),
+    /// One for each network interface.
+    Nic,
+}
+
+impl FromStr for PerNode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse()) {
+            ("nic", _) => Ok(Self::Nic),
+            (_, Ok(count)) if count > 0 => Ok(Self::Count(count)),
+            _ => Err("it is a number from 1, or nic".to_owned()),
+        }
+    }
 }
 
 /// How servers are started.

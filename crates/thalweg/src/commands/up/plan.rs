@@ -1,13 +1,13 @@
 //! What `thalweg up` runs: which server is on which host, and the commands that start them.
 
-use super::args::{UpArgs, Via};
+use super::args::{PerNode, UpArgs, Via};
 use super::hosts;
 use crate::cli::{Cli, Command as Parsed};
 use crate::connection::duration;
-use crate::failure::{About, Failure};
+use crate::failure::{About, Code, Failure};
 use clap::Parser;
-use server::Origin;
 use server::cluster::RANKS_MAX;
+use server::{Interfaces, Origin};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,6 +15,8 @@ use std::time::Duration;
 const RANK: &str = "{rank}";
 /// Servers on this host, where no others are named.
 const PER_NODE_ALONE: u32 = 3;
+/// The setting by which the servers of a host take its interfaces in turn.
+const EACH: &str = "each";
 /// Where servers listen for clients that are on other hosts.
 const LISTEN: &str = "tls://0.0.0.0:0";
 /// Where servers of one host listen for each other.
@@ -45,10 +47,13 @@ impl Plan {
     pub fn of(args: &UpArgs) -> Result<Self, Failure> {
         let variable = |name: &str| std::env::var(name).ok();
         let (via, hosts) = means(args, variable)?;
-        let per_node = args.per_node.unwrap_or(match hosts.len() {
-            0 => PER_NODE_ALONE,
-            _ => 1,
-        });
+        let by_nic = args.per_node == Some(PerNode::Nic);
+        let per_node = match (args.per_node, hosts.len()) {
+            (Some(PerNode::Count(count)), _) => count,
+            (Some(PerNode::Nic), _) => interfaces()?,
+            (None, 0) => PER_NODE_ALONE,
+            (None, _) => 1,
+        };
         let size = (hosts.len().max(1) as u64) * u64::from(per_node);
         if size > u64::from(RANKS_MAX) {
             let why = format!("{size} servers are more than {RANKS_MAX}");
@@ -84,18 +89,23 @@ impl Plan {
         for (flag, value) in [
             ("--shards", args.shards.clone()),
             ("--voters", args.voters.map(|voters| voters.to_string())),
+            ("--nic", by_nic.then(|| EACH.to_owned())),
         ] {
             plan.serve
                 .extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
         }
         plan.serve.extend(args.further.iter().cloned());
-        plan.complete(variable)?;
+        plan.complete(by_nic, variable)?;
         Ok(plan)
     }
 
     /// Adds the settings that follow from where the servers are, unless the user has said them. They are checked here, as a
     /// server would.
-    fn complete(&mut self, variable: impl Fn(&str) -> Option<String>) -> Result<(), Failure> {
+    fn complete(
+        &mut self,
+        by_nic: bool,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<(), Failure> {
         let size = self.size.to_string();
         let own = ["thalweg", "serve", "--json", "--rank", "0", "--size", &size];
         let parsed =
@@ -119,7 +129,7 @@ impl Plan {
             .map_err(|error| Failure::usage("settings", error))?;
         let wait_ms = self.timeout.as_millis().clamp(1, u32::MAX.into());
         let by_host = match self.via {
-            Via::Local => (
+            Via::Local if !by_nic => (
                 "cluster_listen",
                 "--cluster-listen",
                 CLUSTER_LISTEN.to_owned(),
@@ -238,6 +248,19 @@ fn means(
     };
     let hosts = nodes.map(|nodes| hosts::of(nodes, variable)).transpose()?;
     Ok((via, hosts.unwrap_or_default()))
+}
+
+/// How many servers a host has that has one for each of its network interfaces.
+fn interfaces() -> Result<u32, Failure> {
+    let usable = Interfaces::of_host().map(|all| all.usable());
+    let usable = usable.map_err(|error| Failure::new(Code::Failure, "--per-node nic", error))?;
+    match usable.len() {
+        0 => {
+            let why = "no network interface of hardware is up on this host and has an address";
+            Err(Failure::usage("--per-node nic", why))
+        }
+        count => Ok(count as u32),
+    }
 }
 
 /// A path that means the same wherever a command is run.
@@ -387,6 +410,29 @@ mod tests {
             has(&command, &["mpiexec", "-n", "2", "--host", "a:1,b:1"]),
             "{command:?}"
         );
+    }
+
+    #[test]
+    fn a_host_has_a_server_for_each_of_its_interfaces() {
+        let usable = Interfaces::of_host().unwrap().usable().len();
+        for (nodes, hosts) in [(None, 1), (Some("b,a"), 2)] {
+            let mut words = vec!["d", "--cluster", "s", "--per-node", "nic"];
+            words.extend(nodes.into_iter().flat_map(|nodes| ["--nodes", nodes]));
+            let plan = match plan(&words) {
+                Ok(plan) => plan,
+                Err(refused) => {
+                    let refused = refused.to_string();
+                    assert!(usable == 0 && refused.contains("of hardware"), "{refused}");
+                    continue;
+                }
+            };
+            assert_eq!(plan.size as usize, hosts * usable);
+            let command = shell_line(&plan.command_of(0));
+            for words in ["--nic each", &format!("--listen {LISTEN}")] {
+                assert!(command.contains(words), "{words}: {command}");
+            }
+            assert!(!command.contains(CLUSTER_LISTEN), "{command}");
+        }
     }
 
     #[test]
