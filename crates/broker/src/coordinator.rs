@@ -324,8 +324,13 @@ impl Coordinator {
                 let members = &mut self.members;
                 self.moves.recorded(topic, caller, result, members, lent);
             }
-            Decided::Adopts(caller, records) => {
+            Decided::Adopts(caller, topic, records) => {
                 if is_done(caller, result, around) {
+                    let (table, own) = (self.commands.table(), around.ctx.node());
+                    if let Err(error) = self.moves.still_arrives(caller, topic, table, own) {
+                        around.ctx.refuse(caller, error);
+                        return;
+                    }
                     let decided = Decided::Answered(caller);
                     let commands = &mut self.commands;
                     commands.record(Durability::Synced, records, decided, around.ctx);

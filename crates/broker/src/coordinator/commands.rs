@@ -46,8 +46,8 @@ pub(crate) enum Decided {
     MoveBegun(RequestId, TopicId),
     /// All is decided of a topic that was submitted to the table, or to the ledger, before this caller had it yielded.
     Yielded(TopicId, RequestId),
-    /// The table has all that the ledger of another node has spoken of, which this caller has adopted.
-    Adopts(RequestId, Vec<Record>),
+    /// The table has all that the ledger of another node has spoken of a topic, which this caller has adopted.
+    Adopts(RequestId, TopicId, Vec<Record>),
     /// Another node has a topic.
     HandedOver(TopicId),
     /// Losses of a partition are recorded.

@@ -553,9 +553,28 @@ impl Moves {
             adopted.push(record);
         }
         // What the table says of its groups and queues comes first: else they would not be known.
-        let decided = Decided::Adopts(caller, adopted);
+        let decided = Decided::Adopts(caller, id, adopted);
         lent.commands.catch_up(decided, lent.ctx);
         Ok(())
+    }
+
+    /// Whether a topic comes here by a caller's connection, by a table that has all that was decided when this was asked. A node that was
+    /// behind may have taken copies of what goes to another one.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn still_arrives(
+        &self,
+        caller: RequestId,
+        id: TopicId,
+        table: &Table,
+        own: NodeId,
+    ) -> Result<(), Refused> {
+        match self.arriving(id, caller.link) {
+            Some(topic) if table.moving(id) != Some(own) => Err(comes_no_more(topic)),
+            Some(_) => Ok(()),
+            None => unsupported(format!("topic {id} does not come here by this connection")),
+        }
     }
 
     /// The table may have changed: topics that have come here are returned, to be served, and those that come no more are

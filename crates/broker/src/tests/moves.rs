@@ -350,6 +350,37 @@ fn what_was_proposed_by_an_earlier_life_moves_a_topic_or_nothing() {
     }
 }
 
+/// A move to the third node was begun before; that it goes to the second one now, the third one hears when it has all copies.
+#[test]
+fn a_node_that_is_behind_adopts_nothing_that_goes_elsewhere() {
+    let (mut cluster, _, topic) = with_topic(3, &["a"]);
+    let first = Mover::new(&mut cluster, topic, 1, 3);
+    first.begin(&mut cluster).unwrap();
+    let mut mover = Mover::new(&mut cluster, topic, 1, 2);
+    let (to, link) = (cluster.sites[2].id, mover.from.1);
+    let world = &mut cluster.sites[1].world;
+    world.request(link, Method::MoveTopic, topic, &MoveTopic { to }, &[]);
+    let mut late = cluster.carry_but(Some(3));
+    let world = &mut cluster.sites[1].world;
+    let asked = world.request(link, Method::YieldTopic, topic, &YieldTopic { to }, &[]);
+    late.extend(cluster.carry_but(Some(3)));
+    let yielded: TopicYielded = cluster.sites[1].world.answered(link, asked).unwrap();
+    let adopt = AdoptLedger {
+        is_first: true,
+        records: yielded.ledger,
+        producers: yielded.producers,
+    };
+    mover.to = first.to;
+    assert_eq!(mover.copy(&mut cluster), Ok(vec![1]));
+    let world = &mut cluster.sites[3].world;
+    let asked = world.request(mover.to.1, Method::AdoptLedger, topic, &adopt, &[]);
+    late.into_iter().for_each(|input| world.input(input));
+    cluster.carry();
+    let adopted = cluster.sites[3].world.answered::<Empty>(mover.to.1, asked);
+    let refused = adopted.map(|_| ()).unwrap_err();
+    assert!(refused.message.contains("not come here"), "{refused}");
+}
+
 #[test]
 fn what_cannot_be_moved_says_why() {
     let (mut cluster, name, topic) = with_topic(2, &[]);
