@@ -140,7 +140,7 @@ pub(crate) fn open(
     let table = opening.coordinator.commands.table();
     let (ctx, report) = (&opening.ctx, &mut opening.report);
     if !ctx.planted(Fault::KeepLeftovers) {
-        aside::clear_up(table, ctx, &survey, disk, report)?;
+        aside::clear_up((table, has_leader), ctx, &survey, disk, report)?;
     }
     if has_leader && ctx.options.nodes.are_of_table() {
         aside::clear_up_moved(table, ctx, &survey, disk, report)?;

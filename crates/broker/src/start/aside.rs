@@ -20,9 +20,10 @@ pub(crate) fn names(disk: &dyn Disk, data: &Path) -> Vec<String> {
     list(disk, &data.join(DIRECTORY)).unwrap_or_default()
 }
 
-/// Removes what is left of deleted topics, and sets aside what no record names.
+/// Removes what is left of deleted topics, and sets aside what no record names: of a table that has come up to its leader, or
+/// that has none.
 pub(super) fn clear_up(
-    table: &Table,
+    (table, has_leader): (&Table, bool),
     ctx: &Ctx,
     survey: &Survey,
     disk: &dyn Disk,
@@ -49,7 +50,7 @@ pub(super) fn clear_up(
                 None => format!("removed {path}: its topic was deleted"),
                 Some(why) => format!("{path}, of a deleted topic, stays: {why}"),
             }
-        } else if matches!(ctx.options.role, TableRole::Follows(_)) {
+        } else if matches!(ctx.options.role, TableRole::Follows(_)) && !has_leader {
             format!(
                 "{path} stays, though this copy of the table names no topic of it: the leader may"
             )

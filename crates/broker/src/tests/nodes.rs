@@ -270,6 +270,24 @@ fn a_topic_is_where_it_was_made_and_every_node_says_so() {
     }
 }
 
+/// A node dies when it has made a partition, and before that was decided.
+#[test]
+fn a_partition_that_was_not_decided_is_made_again() {
+    let mut nodes = Nodes::new(None);
+    let topic = nodes.create(1, "t").unwrap();
+    let more = AddPartitions {
+        partitions: vec![storage("disk")],
+    };
+    nodes.cut();
+    let link = nodes.clients[1];
+    nodes.all[1].request(link, Method::AddPartitions, topic, &more, &[]);
+    nodes.all[1].to_peers.clear();
+    assert_eq!(nodes.grounds[1].directories().len(), 2);
+    nodes.restart_led().unwrap();
+    let added = nodes.call::<TopicDescription>(1, Method::AddPartitions, topic, &more);
+    assert_eq!(added.unwrap().partitions.len(), 2);
+}
+
 /// Two nodes are asked for one name at once. Says who has it then.
 fn made_twice(fault: Option<Fault>) -> Vec<usize> {
     let mut nodes = Nodes::new(fault);
