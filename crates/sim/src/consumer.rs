@@ -1,5 +1,6 @@
 //! A consumer's program: pulls, acknowledges, goes back, dies, comes back.
 
+use crate::looks::Looks;
 use crate::model::{Model, Reader};
 use crate::plan::ConsumerPlan;
 use crate::program::{Entrance, Program};
@@ -50,6 +51,7 @@ pub struct ConsumerActor {
     /// Asked for and not answered, in order.
     seeks: VecDeque<(u32, Position, Pending<()>)>,
     lives: u64,
+    looks: Looks,
     /// It acknowledges all that it is given.
     is_diligent: bool,
     /// What it acknowledged is perhaps not durable.
@@ -92,6 +94,7 @@ impl ConsumerActor {
         Self {
             program: Program::start(&entrance, plan.name.clone(), session, trace.clone()),
             reader: Reader::new(&plan.name, plan.name.clone()),
+            looks: Looks::new(plan.looks_one_in, session as u64),
             plan,
             start,
             stage: Stage::Begin,
@@ -155,6 +158,7 @@ impl ConsumerActor {
         self.stage = Stage::Begin;
         self.flush = None;
         self.is_unflushed = false;
+        self.looks.forget();
         self.acknowledged.clear();
         for (partition, _, _) in self.seeks.drain(..) {
             model.sought(&self.plan.name, partition, None);
@@ -201,6 +205,9 @@ impl ConsumerActor {
                 format!("{name}: acknowledgements flushed: {result:?}")
             });
         }
+        if let Stage::Open(consumer) = &self.stage {
+            self.looks.observe(&self.program.name, consumer.topic())?;
+        }
         self.advance(now, model)
     }
 
@@ -233,6 +240,7 @@ impl ConsumerActor {
             Stage::Opening(pending) => match pending.try_get() {
                 Some(Ok(consumer)) => {
                     for partition in consumer.partitions() {
+                        model.reaches(partition);
                         let Some(position) = consumer.position(PartitionIndex(partition)) else {
                             return Violation::because(format!(
                                 "{} is open and stands nowhere in partition {partition}",
@@ -274,7 +282,17 @@ impl ConsumerActor {
                 self.stage = Stage::Finding(self.program.driver.begin_open_topic(&self.plan.topic));
                 return Ok(());
             }
-            Stage::Open(_) => {}
+            Stage::Open(consumer) => {
+                self.looks.act(&self.program.name, consumer.topic())?;
+                // Partitions that were added since it was opened.
+                for partition in consumer.partitions() {
+                    model.reaches(partition);
+                    let position = consumer.position(PartitionIndex(partition));
+                    if let (None, Some(position)) = (self.reader.next(partition), position) {
+                        self.reader.goes_to(partition, position);
+                    }
+                }
+            }
             Stage::Finding(_) | Stage::Opening(_) => return Ok(()),
         }
         for _ in 0..self.random.within(1..30) {

@@ -21,6 +21,7 @@ mod ground;
 mod handed;
 mod leaders;
 mod leases;
+mod looks;
 mod machine;
 mod mailbox;
 mod member;

@@ -95,6 +95,8 @@ pub struct Machine {
     leaders: Rc<RefCell<Leaders>>,
     /// What its node has of the one that leads the table, if it follows.
     pub mailbox: Mailbox,
+    /// Whether its starts accept the loss of what they miss.
+    pub accepts_loss: bool,
     /// The process is stopped until then.
     stopped_until: u64,
 }
@@ -140,6 +142,7 @@ impl Machine {
             witness: Rc::default(),
             leaders: Rc::default(),
             mailbox: Mailbox::default(),
+            accepts_loss: false,
             stopped_until: 0,
         }
     }
@@ -187,7 +190,7 @@ impl Machine {
             server_version: "simulated".to_owned(),
             pool: memory::Pool::new(16 << 20),
             seed: u128::from(self.random.number()) << 64 | u128::from(self.runs),
-            accept_loss: false,
+            accept_loss: self.accepts_loss,
             counters: Arc::default(),
             fault: self.plan.fault,
         }

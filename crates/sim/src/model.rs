@@ -155,6 +155,26 @@ impl Model {
         }
     }
 
+    /// There is one partition more, as the first one is.
+    pub fn grow(&mut self) {
+        let first = &self.partitions[0];
+        self.partitions.push(PartitionModel {
+            level: first.level,
+            retention: first.retention,
+            at: BTreeMap::new(),
+            gaps: Vec::new(),
+            restarts: 0,
+            power_losses: 0,
+        });
+    }
+
+    /// Somebody knows of this partition: one that was asked for twice may have been added twice.
+    pub fn reaches(&mut self, partition: u32) {
+        while self.partitions.len() <= partition as usize {
+            self.grow();
+        }
+    }
+
     /// A producer begins a life.
     pub fn begin_life(&mut self, name: Option<String>, epoch: u32) -> usize {
         self.lives.push(Life {

@@ -166,6 +166,8 @@ pub struct ProducerPlan {
     pub disk_fails: bool,
     /// Whether nobody may lead the table for a while.
     pub may_lack_leader: bool,
+    /// It looks at its topic once in so many times that it acts; never if that is 0.
+    pub looks_one_in: u64,
 }
 
 /// A consumer's program.
@@ -180,6 +182,8 @@ pub struct ConsumerPlan {
     pub disk_fails: bool,
     /// How long it thinks between pulls.
     pub pause_ns: std::ops::Range<u64>,
+    /// It looks at its topic once in so many times that it acts; never if that is 0.
+    pub looks_one_in: u64,
 }
 
 /// A worker's program: a consumer of a queue.
@@ -668,6 +672,7 @@ pub(crate) fn producer(random: &mut Random, index: usize, can_raise: bool) -> Pr
         is_calm: false,
         disk_fails: false,
         may_lack_leader: false,
+        looks_one_in: 0,
     }
 }
 
@@ -752,5 +757,6 @@ pub(crate) fn consumer(random: &mut Random, index: usize) -> ConsumerPlan {
         selects: index == 1 && random.one_in(2),
         disk_fails: false,
         pause_ns: 1..random.pick(&[10 * MILLISECOND, 300 * MILLISECOND]),
+        looks_one_in: 0,
     }
 }

@@ -1,5 +1,6 @@
 //! A producer's program: pushes events now and then, dies, comes back.
 
+use crate::looks::Looks;
 use crate::model::{Model, key_of};
 use crate::plan::ProducerPlan;
 use crate::program::{Entrance, Program};
@@ -37,6 +38,7 @@ pub struct ProducerActor {
     left: u64,
     outstanding: VecDeque<(usize, PushFuture)>,
     life: usize,
+    looks: Looks,
     /// Whether another process of its name may have taken over.
     pub may_be_fenced: bool,
 }
@@ -55,6 +57,7 @@ impl ProducerActor {
         Self {
             program: Program::start(&entrance, name, session, trace.clone()),
             left: plan.event_count,
+            looks: Looks::new(plan.looks_one_in, session as u64),
             plan,
             stage: Stage::Begin,
             random,
@@ -100,6 +103,12 @@ impl ProducerActor {
         Some(successor)
     }
 
+    /// The process is stopped until then, and looks at its topic before it goes on.
+    pub fn sleep(&mut self, until: u64) {
+        self.program.stop(until);
+        self.looks.is_to_look();
+    }
+
     /// The process is killed and comes back.
     pub fn die(&mut self, now: u64) {
         self.program.kill(now);
@@ -112,6 +121,7 @@ impl ProducerActor {
         }
         self.stage = Stage::Begin;
         self.outstanding.clear();
+        self.looks.forget();
         let session = u128::from(self.random.number());
         let name = self.program.name.clone();
         self.program = Program::start(&self.entrance, name, session, self.trace.clone());
@@ -140,6 +150,9 @@ impl ProducerActor {
         if self.program.ended {
             self.restart(now);
             return Ok(());
+        }
+        if let Stage::Open(producer) = &self.stage {
+            self.looks.observe(&self.program.name, producer.topic())?;
         }
         self.advance(now, model)
     }
@@ -245,14 +258,22 @@ impl ProducerActor {
             Stage::Making(_) | Stage::Finding(_) | Stage::Opening(_) => return Ok(()),
         };
         self.program.wake();
+        if self.looks.act(&self.program.name, producer.topic())? {
+            return Ok(());
+        }
         if self.left == 0 {
             // What gathers is sent; the futures tell the rest.
             drop(producer.flush_future());
             self.wake_at = now + RETRY_NS;
             return Ok(());
         }
+        let mut partitions = model.partitions.len() as u64;
+        if self.plan.looks_one_in > 0 {
+            // Those that were added are there for who knows of them.
+            partitions = partitions.min(producer.topic().partitions().len() as u64);
+        }
         for _ in 0..self.random.within(1..8).min(self.left) {
-            let partition = self.random.below(model.partitions.len() as u64) as u32;
+            let partition = self.random.below(partitions) as u32;
             let metadata_bytes = self.random.within(8..200) as usize;
             let data_bytes = match self.random.below(4) {
                 0 => 0,

@@ -1,9 +1,12 @@
 //! Several servers that act as one, with clients at work: the data plane of each node, and the table that all have in common.
 
+mod admin;
+mod errand;
 mod judge;
 mod mover;
 mod plan;
 mod site;
+mod unnamed;
 mod wires;
 mod world;
 
@@ -28,6 +31,10 @@ pub struct ClusterSummary {
     pub restarts: u64,
     /// Topics that movers have moved.
     pub moved: u64,
+    /// Nodes that were removed.
+    pub removed: u64,
+    /// Partitions that were added.
+    pub added: u64,
     /// In how many terms a voter led the table.
     pub leaders: u64,
     /// Virtual time, nanoseconds.

@@ -438,6 +438,7 @@ impl World {
             selects: false,
             disk_fails: false,
             pause_ns: 1..5_000_000,
+            looks_one_in: 0,
         };
         let scanner = ConsumerActor::new(
             &self.net,

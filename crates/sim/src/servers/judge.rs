@@ -3,12 +3,14 @@
 //! - Tables that have come as far are the same: of voters and of nodes.
 //! - A data directory is one node, in a later epoch each time, and no other directory is that node.
 //! - A topic is served by one node at a time.
+//! - One voter is elected in a term, and one leads the table.
 
 use super::site::{Site, directory_of};
 use crate::trace::Violation;
 use broker::Inspected;
 use broker::controller::Home;
 use broker::table::Table;
+use cluster::VoterId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use wire::codec::Codec;
@@ -26,6 +28,8 @@ pub struct Judge {
     registered: BTreeMap<DirectoryId, Registered>,
     /// Which voter has led the table in each term.
     led_by: BTreeMap<u64, usize>,
+    /// Which voter was known to be elected in each term.
+    elected: BTreeMap<u64, VoterId>,
 }
 
 /// What of a table is the same on all that have come as far.
@@ -45,12 +49,22 @@ impl Judge {
 
     /// Looks at all servers.
     pub fn look(&mut self, sites: &mut [Site]) -> Result<(), Violation> {
-        for (place, site) in sites.iter_mut().enumerate() {
+        let sites_of_it = sites.iter_mut().enumerate();
+        // What those of another cluster decide is their own.
+        for (place, site) in sites_of_it.filter(|(_, site)| !site.is_stranger()) {
             if let Some(registered) = site.registered.take() {
                 self.registered(place, registered)?;
             }
             if let Some(voter) = site.voter() {
-                let (term, _) = voter.leader();
+                let (term, elected) = voter.leader();
+                if let Some(elected) = elected {
+                    let first = *self.elected.entry(term).or_insert(elected);
+                    if first != elected {
+                        return Violation::because(format!(
+                            "{first} and {elected} are both elected in term {term}"
+                        ));
+                    }
+                }
                 if voter.is_leading() && *self.led_by.entry(term).or_insert(place) != place {
                     return Violation::because(format!("two voters lead in term {term}"));
                 }

@@ -46,6 +46,54 @@ pub fn address_of(site: usize) -> String {
     format!("sim://machine-{site}")
 }
 
+/// A cluster, as it was founded.
+#[derive(Debug, Clone)]
+pub struct Founding {
+    pub cluster: ClusterId,
+    pub voters: Vec<(VoterId, DirectoryId)>,
+    /// Its servers have voters and no nodes.
+    pub is_of_voters_alone: bool,
+}
+
+impl Founding {
+    /// The cluster of the simulation, in which the first servers vote.
+    pub fn of(voters: usize) -> Self {
+        let voters = (0..voters).map(|place| (VoterId(1 + place as u64), directory_of(place)));
+        Self {
+            cluster: ClusterId(0xc1),
+            voters: voters.collect(),
+            is_of_voters_alone: false,
+        }
+    }
+
+    /// Another one, that was to have the last voter of this one too, and two servers from this place on.
+    pub fn again(&self, place: usize) -> Self {
+        let last = *self.voters.last().expect("somebody votes");
+        let others = (0..2).map(|other| {
+            let VoterId(voter) = last.0;
+            (
+                VoterId(voter + 1 + other),
+                directory_of(place + other as usize),
+            )
+        });
+        Self {
+            cluster: ClusterId(0xc2),
+            voters: std::iter::once(last).chain(others).collect(),
+            is_of_voters_alone: true,
+        }
+    }
+
+    /// The voter with this data directory, if it has one.
+    fn voter(&self, directory: DirectoryId) -> Option<Identity> {
+        let (voter, _) = self.voters.iter().find(|(_, it)| *it == directory)?;
+        Some(Identity {
+            cluster: self.cluster,
+            voter: *voter,
+            directory,
+        })
+    }
+}
+
 /// What opening a node came to.
 type Opened = Result<(Node, StartReport), NodeError>;
 
@@ -69,6 +117,17 @@ struct Pending {
     due: u64,
     token: u64,
     operation: Operation,
+    /// Whether it may record a vote: the term has grown since the one before.
+    of_term: bool,
+}
+
+/// At which operation of its voter a server loses its power, before that is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailsAt {
+    /// The next one of a new term.
+    Vote,
+    /// The next one.
+    Any,
 }
 
 /// See the module.
@@ -76,13 +135,17 @@ pub struct Site {
     pub machine: Machine,
     place: usize,
     voter: Option<Identity>,
-    voters: Vec<DirectoryId>,
+    founding: Founding,
     plan: MachinePlan,
     stage: Stage,
     member: Option<Member>,
     /// What the member has not looked at.
     inbox: VecDeque<Input>,
     operation: Option<Pending>,
+    /// The term of the voter at its last operation.
+    term: u64,
+    /// At which operation the power goes, if it is to.
+    fails_at: Option<FailsAt>,
     /// Which node of the table the machine's is, once that is known.
     pub node: Option<NodeId>,
     /// What it was answered when it registered, to be looked at.
@@ -154,9 +217,9 @@ fn settings() -> Settings {
 }
 
 impl Site {
-    /// A server of a cluster that has so many voters, the first ones. It does not run.
+    /// A server of a cluster. It does not run.
     pub fn new(
-        (place, voters): (usize, usize),
+        (place, founding): (usize, &Founding),
         net: &SimNet,
         plan: MachinePlan,
         mut random: Random,
@@ -168,14 +231,7 @@ impl Site {
             directory: directory_of(place),
         };
         let machine = Machine::of(server, net, plan.clone(), random.fork(), trace.clone());
-        let founders: Vec<_> = (0..voters)
-            .map(|place| (VoterId(1 + place as u64), directory_of(place)))
-            .collect();
-        let voter = founders.get(place).map(|(voter, directory)| Identity {
-            cluster: ClusterId(0xc1),
-            voter: *voter,
-            directory: *directory,
-        });
+        let voter = founding.voter(directory_of(place));
         if let Some(identity) = voter {
             let path = Path::new(QUORUM);
             let disk = machine.disk.as_ref();
@@ -187,21 +243,21 @@ impl Site {
             ] {
                 disk.execute(operation).expect("the disk is empty");
             }
-            found(disk, path, identity, &founders, random.number()).expect("the disk is empty");
+            let founders = &founding.voters;
+            found(disk, path, identity, founders, random.number()).expect("the disk is empty");
         }
         Self {
             machine,
             place,
             voter,
-            voters: founders
-                .into_iter()
-                .map(|(_, directory)| directory)
-                .collect(),
+            founding: founding.clone(),
             plan,
             stage: Stage::Down,
             member: None,
             inbox: VecDeque::new(),
             operation: None,
+            term: 0,
+            fails_at: None,
             node: None,
             registered: None,
             sends: VecDeque::new(),
@@ -250,7 +306,12 @@ impl Site {
         let own = directory_of(self.place);
         self.member = Some(Member::new(own, voter, first_number, at));
         self.machine.mailbox = Mailbox::default();
-        self.inbox.push_back(Input::Voters(self.voters.clone()));
+        self.stage = Stage::Registering;
+        if self.founding.is_of_voters_alone {
+            return true;
+        }
+        let voters = self.founding.voters.iter().map(|(_, it)| *it);
+        self.inbox.push_back(Input::Voters(voters.collect()));
         let host = ("host".to_owned(), self.machine.server.name.clone());
         self.inbox.push_back(Input::Register(Register {
             directory: own,
@@ -258,7 +319,6 @@ impl Site {
             labels: Labels(BTreeMap::from([host])),
             shard: 0,
         }));
-        self.stage = Stage::Registering;
         true
     }
 
@@ -297,14 +357,37 @@ impl Site {
         }
     }
 
+    /// The power is to go while the voter waits for such an operation.
+    pub fn fail(&mut self, at: FailsAt) {
+        self.fails_at = Some(at);
+    }
+
+    /// Whether the power goes now, as it was to.
+    pub fn fails(&mut self, now: u64) -> bool {
+        let (Some(at), Some(pending)) = (self.fails_at, &self.operation) else {
+            return false;
+        };
+        let fails = pending.due <= now && (at == FailsAt::Any || pending.of_term);
+        if fails {
+            self.fails_at = None;
+        }
+        fails
+    }
+
     /// Whether the process runs.
     pub fn runs(&self) -> bool {
         !matches!(self.stage, Stage::Down)
     }
 
+    /// Whether it is of the cluster whose servers have voters alone.
+    pub fn is_stranger(&self) -> bool {
+        self.founding.is_of_voters_alone
+    }
+
     /// Why it does not serve, if it does not.
     pub fn unserving(&self) -> Option<&'static str> {
         match self.stage {
+            _ if self.is_stranger() => None,
             Stage::Down => Some("is down"),
             Stage::Registering => Some("asks which node it is"),
             Stage::Opening(_) => Some("has a node that is being opened"),
@@ -431,10 +514,13 @@ impl Site {
             }
             Output::Disk { token, operation } => {
                 let takes = self.random.within(self.plan.sync_ns.clone());
+                let term = self.voter().map_or(0, |voter| voter.leader().0);
+                let before = std::mem::replace(&mut self.term, term);
                 self.operation = Some(Pending {
                     due: now + takes,
                     token,
                     operation,
+                    of_term: term > before,
                 });
             }
             Output::Cut(from, why) => {

@@ -1,10 +1,13 @@
 //! One run of a cluster: all servers and all clients under one clock, and what is asked of it at the end.
 
 use super::ClusterSummary;
+use super::admin::{self, Chore};
+use super::errand::{Done, Errand, Outcome};
 use super::judge::Judge;
-use super::mover::Mover;
-use super::plan::{ClusterMishap, ClusterPlan, ClusterTopic};
-use super::site::{Site, address_of, directory_of};
+use super::mover::{move_early, move_to};
+use super::plan::{ClusterMishap, ClusterPlan, ClusterTopic, Failing};
+use super::site::{Founding, Site, address_of, directory_of};
+use super::unnamed;
 use super::wires::Wires;
 use crate::consumer::ConsumerActor;
 use crate::model::Model;
@@ -14,7 +17,7 @@ use crate::program::Entrance;
 use crate::random::Random;
 use crate::trace::{Trace, Violation};
 use crate::world::{DRAIN_NS_MAX, SECOND};
-use client::{Definition, PartitionStorage, Position, Start, TopicDescription};
+use client::{Definition, Driver, PartitionStorage, Position, Start, TopicDescription};
 use log::testing::{Fault, Survival};
 use net::testing::sim::{SimFaults, SimNet};
 use std::collections::BTreeSet;
@@ -51,15 +54,22 @@ pub struct ClusterWorld {
     topics: Vec<Topic>,
     producers: Vec<Actor<ProducerActor>>,
     consumers: Vec<Actor<ConsumerActor>>,
-    movers: Vec<Mover>,
-    /// How many there were.
-    mover_count: u64,
+    movers: Vec<Errand>,
+    chores: Vec<(Chore, Errand)>,
+    /// How many movers and administrators there were.
+    errand_count: u64,
+    /// Servers that have not joined yet, or have ended for good.
+    absent: Vec<bool>,
+    /// Servers that have a directory of no topic.
+    unnamed: BTreeSet<usize>,
     /// Who is cut off until when.
     cut_off: Vec<(u64, String)>,
     /// When each server is to be started.
     start_at: Vec<Option<u64>>,
     /// When there is space on each disk again.
     space_at: Vec<Option<u64>>,
+    /// What else happens when the power of each server goes as it is to.
+    failing: Vec<Option<Failing>>,
     look_at: u64,
     random: Random,
     trace: Trace,
@@ -73,8 +83,14 @@ impl ClusterWorld {
         trace.say(0, || format!("{plan:?}"));
         let mut random = Random::new(plan.seed ^ 0xc105);
         let net = SimNet::new(random.number(), plan.faults.clone());
+        let founding = Founding::of(plan.voters);
+        let strangers_at = plan.machines.len() - plan.strangers;
         let sites = plan.machines.iter().enumerate().map(|(place, machine)| {
-            let place = (place, plan.voters);
+            let founding = match place < strangers_at {
+                true => founding.clone(),
+                false => founding.again(strangers_at),
+            };
+            let place = (place, &founding);
             Site::new(place, &net, machine.clone(), random.fork(), trace.clone())
         });
         let sites: Vec<_> = sites.collect();
@@ -111,12 +127,16 @@ impl ClusterWorld {
             producers,
             consumers,
             wires: Wires::new(sites.len(), random.fork()),
-            start_at: plan.starts_at.iter().map(|at| Some(*at)).collect(),
+            start_at: plan.starts_at.clone(),
             space_at: vec![None; sites.len()],
+            failing: vec![None; sites.len()],
             sites,
             judge: Judge::default(),
             movers: Vec::new(),
-            mover_count: 0,
+            chores: Vec::new(),
+            errand_count: 0,
+            unnamed: BTreeSet::new(),
+            absent: plan.starts_at.iter().map(Option::is_none).collect(),
             cut_off: Vec::new(),
             look_at: 0,
             random,
@@ -143,12 +163,18 @@ impl ClusterWorld {
             producers.find_map(|producer| producer.is.unfinished())
         })?;
         self.run_until("the movers", |world| {
-            world.movers.iter().find_map(Mover::unfinished)
+            world.movers.iter().find_map(Errand::unfinished)
         })?;
+        self.run_until("the administrators", |world| {
+            let mut chores = world.chores.iter();
+            chores.find_map(|(_, errand)| errand.unfinished())
+        })?;
+        self.run_until("the servers that have joined", Self::unserving)?;
         self.read_all("scan")?;
         self.last_crash();
         self.run_until("the servers, after a last crash", Self::unserving)?;
         self.read_all("scan-again")?;
+        self.check_unnamed()?;
         for topic in &self.topics {
             self.summary.pushed += topic.model.events.len() as u64;
             self.summary.acked += topic.model.acked_count;
@@ -202,6 +228,7 @@ impl ClusterWorld {
                 }
             }
             moved |= self.settle_movers();
+            moved |= self.settle_chores();
             if !moved {
                 return self.judge.look(&mut self.sites);
             }
@@ -216,7 +243,28 @@ impl ClusterWorld {
         }
         let over = self.movers.extract_if(.., |mover| mover.has_ended());
         for mover in over.collect::<Vec<_>>() {
-            self.summary.moved += u64::from(mover.end(self.now));
+            self.summary.moved += u64::from(mover.end(self.now).is_some());
+        }
+        moved
+    }
+
+    fn settle_chores(&mut self) -> bool {
+        let mut moved = false;
+        for (_, errand) in &mut self.chores {
+            moved |= errand.turn(self.now);
+        }
+        let over = self.chores.extract_if(.., |(_, errand)| errand.has_ended());
+        for (chore, errand) in over.collect::<Vec<_>>() {
+            match errand.end(self.now) {
+                Some(Done::Removed(place)) => {
+                    self.summary.removed += 1;
+                    // Another machine takes its place.
+                    self.join(place + 1);
+                }
+                Some(Done::Stays(place)) => self.join(place),
+                Some(Done::Added | Done::Moved) => self.summary.added += 1,
+                None => self.begin(chore),
+            }
         }
         moved
     }
@@ -231,6 +279,7 @@ impl ClusterWorld {
                 self.sites[place].machine.disk.set_space(None);
             }
         }
+        self.settle_failing();
         if self.look_at <= self.now {
             self.look_at = self.now + LOOK_NS;
             for place in 0..self.sites.len() {
@@ -246,6 +295,22 @@ impl ClusterWorld {
         let over = self.cut_off.extract_if(.., |(until, _)| *until <= now);
         for (_, name) in over.collect::<Vec<_>>() {
             self.net.reconnect(&name);
+        }
+    }
+
+    /// Servers whose power goes while their voters write.
+    fn settle_failing(&mut self) {
+        for place in 0..self.sites.len() {
+            if self.failing[place].is_none() || !self.sites[place].fails(self.now) {
+                continue;
+            }
+            let failing = self.failing[place].take();
+            let Failing { other, down, away } = failing.expect("looked at above");
+            self.trace.say(self.now, || {
+                format!("-- machine-{place} loses its power as its voter writes, and machine-{other} is killed")
+            });
+            self.crash(place, Some(Survival::Nothing), down);
+            self.crash(other, None, away);
         }
     }
 
@@ -288,9 +353,11 @@ impl ClusterWorld {
         let all = own
             .chain(others.into_iter().flatten())
             .chain([self.look_at]);
-        let movers = self.movers.iter().filter_map(Mover::next_event);
+        let chores = self.chores.iter().map(|(_, errand)| errand);
+        let errands = self.movers.iter().chain(chores);
+        let errands = errands.filter_map(Errand::next_event);
         all.chain(sites)
-            .chain(movers)
+            .chain(errands)
             .chain(programs)
             .chain(wakes)
             .min()
@@ -335,9 +402,23 @@ impl ClusterWorld {
         Ok(())
     }
 
+    /// The servers that are part of the cluster now, each with its place.
+    fn present(&self) -> impl Iterator<Item = (usize, &Site)> {
+        let sites = self.sites.iter().enumerate();
+        sites.filter(|(place, _)| !self.absent[*place])
+    }
+
+    /// A server is part of the cluster from now on.
+    fn join(&mut self, place: usize) {
+        if place < self.sites.len() {
+            self.absent[place] = false;
+            self.start_at[place] = Some(self.now);
+        }
+    }
+
     /// Which server does not serve.
     fn unserving(&self) -> Option<String> {
-        let mut sites = self.sites.iter().enumerate();
+        let mut sites = self.present();
         sites.find_map(|(place, site)| Some(format!("machine-{place} {}", site.unserving()?)))
     }
 
@@ -357,6 +438,9 @@ impl ClusterWorld {
     }
 
     fn crash(&mut self, place: usize, power: Option<Survival>, down_ns: u64) {
+        if self.absent[place] {
+            return;
+        }
         self.summary.restarts += 1;
         self.find_topics();
         let site = &mut self.sites[place];
@@ -459,6 +543,14 @@ impl ClusterWorld {
                 self.net.cut_off(&name);
                 self.cut_off.push((now + time, name));
             }
+            ClusterMishap::ProducerLags(who, rate) => {
+                let name = &self.producers[who].is.program.name;
+                self.net.slow_down(name, rate);
+            }
+            ClusterMishap::ConsumerLags(who, rate) => {
+                let name = &self.consumers[who].is.program.name;
+                self.net.slow_down(name, rate);
+            }
             ClusterMishap::ProducerDies(who) => self.producers[who].is.die(now),
             ClusterMishap::ProducerFenced(who) => {
                 let Actor { topic, is } = &mut self.producers[who];
@@ -476,12 +568,22 @@ impl ClusterWorld {
                 partition,
                 to,
                 entrance,
-            } => self.start_to_move(topic, partition, to, entrance),
+                is_early,
+            } => self.start_to_move((topic, partition), (to, entrance), is_early),
             ClusterMishap::MoversDie => {
                 for mover in std::mem::take(&mut self.movers) {
-                    self.summary.moved += u64::from(mover.end(now));
+                    self.summary.moved += u64::from(mover.end(now).is_some());
                 }
             }
+            ClusterMishap::ProducerSleeps(who, time) => self.producers[who].is.sleep(now + time),
+            ClusterMishap::Unnamed(place, down) => self.put_unnamed(place, down),
+            ClusterMishap::Grow(topic) => self.grow(topic),
+            ClusterMishap::Fails(place, at, failing) => {
+                self.sites[place].fail(at);
+                self.failing[place] = Some(failing);
+            }
+            ClusterMishap::Joins(place) => self.join(place),
+            ClusterMishap::EndsForGood(place) => self.end_for_good(place),
             ClusterMishap::Seek(who) => {
                 let Actor { topic, is } = &mut self.consumers[who];
                 is.seek(now, &mut self.topics[*topic].model);
@@ -489,7 +591,12 @@ impl ClusterWorld {
         }
     }
 
-    fn start_to_move(&mut self, topic: usize, partition: usize, to: usize, entrance: usize) {
+    fn start_to_move(
+        &mut self,
+        (topic, partition): (usize, usize),
+        (to, entrance): (usize, usize),
+        is_early: bool,
+    ) {
         let Some(node) = self.sites[to].node else {
             return;
         };
@@ -498,14 +605,101 @@ impl ClusterWorld {
             true => part_name(&topic.name, partition as u32),
             false => topic.name.clone(),
         };
-        self.mover_count += 1;
-        let mover = format!("mover-{}", self.mover_count);
-        self.trace
-            .say(self.now, || format!("{mover}: moves {name} to node {node}"));
+        let what = format!("moves {name} to node {node}");
+        let mover =
+            self.errand(
+                (what, &["source", "target"]),
+                entrance,
+                move |drivers| match is_early {
+                    false => move_to(drivers, &name, node),
+                    true => move_early(drivers, &name, node),
+                },
+            );
+        self.movers.push(mover);
+    }
+
+    /// Starts a program that comes in at a server.
+    fn errand(
+        &mut self,
+        (what, drivers): (String, &[&str]),
+        entrance: usize,
+        run: impl FnOnce(&[Driver]) -> Outcome + Send + 'static,
+    ) -> Errand {
+        self.errand_count += 1;
+        let name = format!("errand-{}", self.errand_count);
+        self.trace.say(self.now, || format!("{name}: {what}"));
         let entrance = Entrance::new(&self.net, &address_of(entrance), directory_of(entrance));
         let trace = self.trace.clone();
-        let mover = Mover::start(mover, &entrance, name, node, &mut self.random, trace);
-        self.movers.push(mover);
+        Errand::start((name, drivers), &entrance, &mut self.random, trace, run)
+    }
+
+    /// Somebody begins to do something, until it is done.
+    fn begin(&mut self, chore: Chore) {
+        let entrance = self.random.below(self.plan.servers as u64) as usize;
+        let what = (format!("{chore:?}"), &["admin"][..]);
+        let errand = match chore {
+            Chore::Add(topic, count) => {
+                let plan = &self.topics[topic].plan;
+                let storage = plan.topic.partitions[0].clone();
+                let name = plan.name.clone();
+                self.errand(what, entrance, move |drivers| {
+                    admin::add_partition(&drivers[0], &name, &storage, count)
+                })
+            }
+            Chore::Remove(place) => {
+                let node = self.sites[place].node;
+                let node = node.expect("one that has no node ends without that");
+                self.errand(what, entrance, move |drivers| {
+                    admin::remove(&drivers[0], node, place)
+                })
+            }
+        };
+        self.chores.push((chore, errand));
+    }
+
+    /// A topic is to have one partition more, as its first one is.
+    fn grow(&mut self, topic: usize) {
+        let Topic { plan, model, .. } = &mut self.topics[topic];
+        if plan.topic.is_spread {
+            return;
+        }
+        model.grow();
+        let count = model.partitions.len();
+        self.begin(Chore::Add(topic, count));
+    }
+
+    /// A server is killed, and has a directory of no topic when it is back.
+    fn put_unnamed(&mut self, place: usize, down: u64) {
+        self.crash(place, None, down);
+        let machine = &mut self.sites[place].machine;
+        machine.accepts_loss = true;
+        // A disk that is full or fails takes a part.
+        if unnamed::put(&machine.disk).is_ok() {
+            self.unnamed.insert(place);
+        }
+    }
+
+    /// What no topic has is where it was, or was set aside.
+    fn check_unnamed(&self) -> Result<(), Violation> {
+        let mut places = self.unnamed.iter();
+        let is_lost = |place: &&usize| !unnamed::is_there(&self.sites[**place].machine.disk);
+        match places.find(is_lost) {
+            None => Ok(()),
+            Some(place) => Violation::because(format!(
+                "machine-{place} has removed a directory that no topic has"
+            )),
+        }
+    }
+
+    /// A server ends, and does not come back: its node is removed, unless it has topics.
+    fn end_for_good(&mut self, place: usize) {
+        self.crash(place, None, 0);
+        // Nobody knows a node that has not registered.
+        if self.sites[place].node.is_some() {
+            self.start_at[place] = None;
+            self.absent[place] = true;
+            self.begin(Chore::Remove(place));
+        }
     }
 
     /// Nothing goes wrong from now on.
@@ -516,6 +710,7 @@ impl ClusterWorld {
         self.cut_off.clear();
         self.wires.heal();
         self.space_at.fill(None);
+        self.failing.fill(None);
         for site in &mut self.sites {
             site.machine.disk.set_space(None);
             // A fault that has not come yet does not come any more.
@@ -554,8 +749,9 @@ impl ClusterWorld {
             selects: false,
             disk_fails: false,
             pause_ns: 1..5_000_000,
+            looks_one_in: 0,
         };
-        let place = self.random.below(self.sites.len() as u64) as usize;
+        let place = self.random.below(self.plan.servers as u64) as usize;
         let entrance = Entrance::new(&self.net, &address_of(place), directory_of(place));
         let (random, trace) = (self.random.fork(), self.trace.clone());
         let is = ConsumerActor::new(entrance, plan, Start::Beginning, random, trace);
@@ -574,7 +770,7 @@ impl ClusterWorld {
     }
 
     /// Where a topic's partitions end.
-    fn ends(&mut self, topic: usize, driver: &client::Driver) -> Result<Vec<Position>, Violation> {
+    fn ends(&mut self, topic: usize, driver: &Driver) -> Result<Vec<Position>, Violation> {
         let deadline = self.now + DRAIN_NS_MAX;
         let name = self.topics[topic].plan.name.clone();
         let is_well = |description: &TopicDescription| {
@@ -582,8 +778,8 @@ impl ClusterWorld {
             partitions.all(|partition| partition.failure.is_empty())
         };
         let is_served = |world: &Self| {
-            let mut sites = world.sites.iter();
-            sites.all(|site| site.unserving().is_none() && site.failure().is_none())
+            let mut sites = world.present();
+            sites.all(|(_, site)| site.unserving().is_none() && site.failure().is_none())
         };
         let description = 'described: loop {
             let mut pending = driver.begin_describe_topic(&name);
