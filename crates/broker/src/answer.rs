@@ -61,7 +61,7 @@ pub enum Answer {
     Fetched(Batches),
     /// To `ReadData`. It stays behind the data.
     DataRead(DataRead),
-    /// To `CreateTopic`, `DescribeTopic`, `AddPartitions` and `AlterTopic`.
+    /// To `CreateTopic`, `DescribeTopic`, `AddPartitions`, `AddPlacedPartitions` and `AlterTopic`.
     Topic(TopicDescription),
     /// To `ListTopics`.
     Topics(TopicList),

@@ -129,8 +129,9 @@ impl Coordinator {
         let (changes, members) = (&mut self.changes, &mut self.members);
         match request {
             Request::CreateTopic(beside, create) => changes.create(caller, beside, create, lent),
-            Request::DeleteTopic(topic) => topics::delete(caller, &topic.name, lent),
+            Request::DeleteTopic(id, topic) => topics::delete(caller, id, &topic.name, lent),
             Request::AddPartitions(topic, add) => changes.add_partitions(caller, topic, add, lent),
+            Request::AddPlacedPartitions(topic, add) => alter::grow(caller, topic, &add, lent),
             Request::AlterTopic(topic, alter) => alter::alter(caller, topic, &alter, lent),
             Request::OpenProducer(topic, open) => self.producers.open(caller, topic, open, lent),
             Request::MoveCursors(topic, moves) => {

@@ -153,6 +153,7 @@ fn is_awaited(method: Method) -> bool {
             | Method::Settle
             | Method::CreateTopic
             | Method::AddPartitions
+            | Method::AddPlacedPartitions
             | Method::DeleteTopic
             | Method::OpenProducer
             | Method::ReadData

@@ -86,8 +86,9 @@ impl About {
             Request::Coordinator(request) => match request {
                 Coordinator::CreateTopic(TopicId(0), _) | Coordinator::SetNode(_) => Self::Nothing,
                 Coordinator::CreateTopic(beside, _) => Self::Topic(*beside),
-                Coordinator::DeleteTopic(topic) => Self::Named(topic.name.clone()),
+                Coordinator::DeleteTopic(_, topic) => Self::Named(topic.name.clone()),
                 Coordinator::AddPartitions(topic, _)
+                | Coordinator::AddPlacedPartitions(topic, _)
                 | Coordinator::AlterTopic(topic, _)
                 | Coordinator::OpenProducer(topic, _)
                 | Coordinator::MoveCursors(topic, _)

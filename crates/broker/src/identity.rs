@@ -192,10 +192,11 @@ impl Identity {
                 Coordinator::CreateTopic(_, create) => {
                     Ok(Need::One(Verb::Manage, self.name(&create.name)))
                 }
-                Coordinator::DeleteTopic(topic) => {
+                Coordinator::DeleteTopic(_, topic) => {
                     Ok(Need::One(Verb::Manage, self.name(&topic.name)))
                 }
                 Coordinator::AddPartitions(topic, _)
+                | Coordinator::AddPlacedPartitions(topic, _)
                 | Coordinator::AlterTopic(topic, _)
                 | Coordinator::DeleteConsumer(topic, _) => of(Verb::Manage, *topic),
                 Coordinator::OpenProducer(topic, _) => of(Verb::Write, *topic),

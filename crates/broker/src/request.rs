@@ -137,8 +137,9 @@ pub enum PartitionRequest {
 pub enum CoordinatorRequest {
     /// On the node of the topic named first; 0 leaves that to the name.
     CreateTopic(TopicId, CreateTopic),
-    DeleteTopic(TopicName),
+    DeleteTopic(TopicId, TopicName),
     AddPartitions(TopicId, AddPartitions),
+    AddPlacedPartitions(TopicId, AddPlacedPartitions),
     AlterTopic(TopicId, AlterTopic),
     OpenProducer(TopicId, OpenProducer),
     MoveCursors(TopicId, MoveCursors),
@@ -275,8 +276,9 @@ impl Request {
             Self::Move(_, request) => request.method(),
             Self::Coordinator(request) => match request {
                 Coordinator::CreateTopic(..) => Method::CreateTopic,
-                Coordinator::DeleteTopic(_) => Method::DeleteTopic,
+                Coordinator::DeleteTopic(..) => Method::DeleteTopic,
                 Coordinator::AddPartitions(..) => Method::AddPartitions,
+                Coordinator::AddPlacedPartitions(..) => Method::AddPlacedPartitions,
                 Coordinator::AlterTopic(..) => Method::AlterTopic,
                 Coordinator::OpenProducer(..) => Method::OpenProducer,
                 Coordinator::MoveCursors(..) => Method::MoveCursors,

@@ -422,44 +422,49 @@ impl Driver {
         }
     }
 
-    /// Deletes a topic with everything in it.
+    /// Deletes a topic with everything in it. Of a spread topic nothing is deleted if the node of a partition does not answer.
     ///
     /// # Errors
     /// [`ClientError::Server`] with [`ErrorCode::UnknownTopic`].
     pub fn delete_topic(&self, name: &str) -> Result<(), ClientError> {
-        // Of a spread topic the partitions go when nobody can open it any more.
-        let parts = match self.begin_describe_itself(name).wait() {
-            Ok(described) => spread::names_of_parts(&described),
-            // A program that may delete it need not be allowed to look at it.
-            Err(error) if error.code() == Some(ErrorCode::NotAuthorized) => Vec::new(),
-            Err(error) => return Err(error),
-        };
-        self.begin_delete_itself(name).wait()?;
-        let parts: Vec<_> = parts
-            .iter()
-            .map(|part| self.begin_delete_itself(part))
-            .collect();
-        for part in parts {
+        let described = self.begin_describe_itself(name).wait()?;
+        let parts = spread::names_of_parts(&described);
+        let known = parts.iter().map(|part| self.begin_describe_itself(part));
+        let known: Vec<_> = known.collect();
+        let is_missing = |error: &ClientError| error.code() == Some(ErrorCode::UnknownTopic);
+        let mut there = Vec::new();
+        for part in known {
             match part.wait() {
-                Err(error) if error.code() == Some(ErrorCode::UnknownTopic) => {}
-                other => other?,
+                Ok(part) => there.push(part),
+                Err(error) if is_missing(&error) => {}
+                Err(error) => return Err(error),
             }
         }
-        Ok(())
+        // The partitions go when nobody can open the topic any more, and each by its id: what is made anew stays.
+        self.begin_delete_itself(name, described.topic).wait()?;
+        let deleted = there.iter();
+        let deleted = deleted.map(|part| self.begin_delete_itself(&part.name, part.topic));
+        let deleted: Vec<_> = deleted.collect();
+        let mut outcome = Ok(());
+        for part in deleted {
+            let part = part.wait();
+            if !part.as_ref().is_err_and(is_missing) {
+                outcome = outcome.and(part);
+            }
+        }
+        outcome
     }
 
     /// Deletes a topic by itself, without the partitions of a spread one: for tests of what is left of it.
     #[doc(hidden)]
     pub fn delete_topic_itself(&self, name: &str) -> Result<(), ClientError> {
-        self.begin_delete_itself(name).wait()
+        self.begin_delete_itself(name, TopicId(0)).wait()
     }
 
-    /// Deletes a topic by itself, without the partitions of a spread one.
-    pub(crate) fn begin_delete_itself(&self, name: &str) -> Pending<()> {
+    /// Deletes a topic by itself, without the partitions of a spread one: that of this id, if it is not 0.
+    pub(crate) fn begin_delete_itself(&self, name: &str, topic: TopicId) -> Pending<()> {
         let what = format!("topic {name} to be deleted");
-        self.begin_call(Method::DeleteTopic, TopicId(0), &named(name), what, |_| {
-            Ok(())
-        })
+        self.begin_call(Method::DeleteTopic, topic, &named(name), what, |_| Ok(()))
     }
 
     /// All topics of the namespace, on whichever nodes, in the order of their names.

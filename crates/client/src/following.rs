@@ -19,6 +19,7 @@ use crate::topic_handle::TopicHandle;
 use crate::topic_state::OnGrown;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use topic::Spread;
+use wire::ErrorCode;
 
 /// What has something open of each partition of a spread topic.
 pub(crate) trait Follows: Sized + Send + Sync + 'static {
@@ -92,7 +93,9 @@ impl Following {
 
     fn is_done(&self, outcome: Result<(), ClientError>) {
         let mut state = self.lock();
-        state.failure = outcome.err();
+        // Who adds a partition makes it a moment later.
+        let is_due = |error: &ClientError| error.code() == Some(ErrorCode::UnknownTopic);
+        state.failure = outcome.err().filter(|error| !is_due(error));
         let waiting = state.waiting.take().unwrap_or_default();
         drop(state);
         for promise in waiting {
@@ -120,8 +123,7 @@ fn follow<F: Follows>(weak: &Weak<F>) -> Pending<()> {
 fn begin<F: Follows>(follower: &Arc<F>) -> Option<Pending<()>> {
     let following = follower.following()?;
     let topic = &following.topic;
-    let count = topic.definition_now().spread().map_or(0, Spread::count);
-    if count as usize <= follower.known() {
+    if count_of(topic) <= follower.known() {
         return None;
     }
     let session = topic.driver.session().ok()?;
@@ -136,6 +138,24 @@ fn begin<F: Follows>(follower: &Arc<F>) -> Option<Pending<()>> {
     if !is_first {
         return Some(answer);
     }
+    run(follower, following);
+    Some(answer)
+}
+
+/// How many partitions the topic has, as far as this client knows.
+fn count_of(topic: &TopicHandle) -> usize {
+    topic.definition_now().spread().map_or(0, Spread::count) as usize
+}
+
+/// Adds what is missing, then what has come meanwhile, then answers all who wait.
+fn run<F: Follows>(follower: &Arc<F>, following: &Following) {
+    let topic = &following.topic;
+    let session = match topic.driver.session() {
+        Ok(session) => session,
+        Err(error) => return following.is_done(Err(error)),
+    };
+    let (mailbox, timeout) = (&session.mailbox, topic.driver.request_timeout());
+    let before = follower.known();
     let weak = Arc::downgrade(follower);
     let opened = topic.clone().with_parts();
     let added = opened.and_then(mailbox, timeout, {
@@ -156,12 +176,16 @@ fn begin<F: Follows>(follower: &Arc<F>) -> Option<Pending<()>> {
     added.hand_to(move |outcome| {
         if let Some(follower) = weak.upgrade() {
             if let Some(following) = follower.following() {
-                following.is_done(outcome);
+                let known = follower.known();
+                let is_behind = known > before && known < count_of(&following.topic);
+                match outcome {
+                    Ok(()) if is_behind => run(&follower, following),
+                    outcome => following.is_done(outcome),
+                }
             }
             release(follower);
         }
     });
-    Some(answer)
 }
 
 /// Lets go of what may be the last one of it, on a thread that drives: what is the program's ends elsewhere.

@@ -363,9 +363,12 @@ where
         let many = Arc::downgrade(this);
         let begun = (growth.begin)(&growth.following.topic, parts);
         begun.then(move |handles| {
-            if let Some(many) = many.upgrade() {
-                many.take_in(handles);
-                release(many);
+            match many.upgrade() {
+                Some(many) => {
+                    many.take_in(handles);
+                    release(many);
+                }
+                None => handles.into_iter().map(Arc::new).for_each(release),
             }
             Ok(())
         })

@@ -11,6 +11,7 @@ mod batch_queue;
 mod callbacks;
 mod check;
 mod clock;
+mod companion;
 mod completion;
 mod consumer;
 mod copies;

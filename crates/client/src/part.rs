@@ -8,9 +8,9 @@ use crate::driver::Driver;
 use crate::error::ClientError;
 use crate::faults::{Fault, planted};
 use crate::promise::Pending;
-use topic::Definition;
+use topic::{Definition, spread_name};
 use wire::message::{PartitionStorage, TopicDescription};
-use wire::{ErrorCode, TopicId};
+use wire::{ErrorCode, ErrorReply, TopicId};
 
 /// How often a partition is tried to be opened that others make, or delete, at the same time.
 const TRIES: u32 = 5;
@@ -46,16 +46,7 @@ impl Part {
             };
             match known {
                 Ok(known) if is_its(&known) => Pending::ready(known),
-                Ok(_) if tries > 1 => {
-                    let deleted = self.driver.begin_delete_itself(&self.name);
-                    deleted.and_then(&mailbox, timeout, move |deleted| match deleted {
-                        // Others were faster.
-                        Err(error) if error.code() != Some(ErrorCode::UnknownTopic) => {
-                            Pending::failed(error)
-                        }
-                        _ => self.try_to_open(tries - 1),
-                    })
-                }
+                Ok(known) if tries > 1 => self.replace(known.topic, tries),
                 Ok(_) => Pending::failed(ClientError::Invalid(format!(
                     "{} is a partition of an earlier topic of the name, and does not go",
                     self.name
@@ -75,11 +66,53 @@ impl Part {
                         {
                             self.try_to_open(tries - 1)
                         }
-                        Err(error) => Pending::failed(error),
+                        Err(error) => Pending::failed(self.not_made_yet(error)),
                     })
                 }
                 Err(error) => Pending::failed(error),
             }
         })
+    }
+
+    /// Deletes what is there of another topic of the name, if that is the earlier one, and opens this one.
+    ///
+    /// It is deleted by its id: what others make in its place meanwhile stays.
+    fn replace(self, other: TopicId, tries: u32) -> Pending<TopicDescription> {
+        let session = match self.driver.session() {
+            Ok(session) => session,
+            Err(error) => return Pending::failed(error),
+        };
+        let (mailbox, timeout) = (session.mailbox.clone(), self.driver.request_timeout());
+        let whole = self.driver.begin_describe_itself(spread_name(&self.name));
+        whole.and_then(&mailbox.clone(), timeout, move |whole| {
+            let own = self.definition.part_of().map(|of| of.topic.as_str());
+            match whole {
+                Ok(whole) if own == Some(whole.topic.to_string().as_str()) => {}
+                Ok(whole) => {
+                    return Pending::failed(ClientError::Invalid(format!(
+                        "topic {} was deleted and made anew: open it again",
+                        whole.name
+                    )));
+                }
+                Err(error) => return Pending::failed(error),
+            }
+            let deleted = self.driver.begin_delete_itself(&self.name, other);
+            deleted.and_then(&mailbox, timeout, move |deleted| match deleted {
+                // Others were faster.
+                Err(error) if error.code() != Some(ErrorCode::UnknownTopic) => {
+                    Pending::failed(self.not_made_yet(error))
+                }
+                _ => self.try_to_open(tries - 1),
+            })
+        })
+    }
+
+    /// What somebody is told who may not make partitions, and came before those who make this one.
+    fn not_made_yet(&self, error: ClientError) -> ClientError {
+        if error.code() != Some(ErrorCode::NotAuthorized) {
+            return error;
+        }
+        let why = format!("partition {} is not made yet", self.name);
+        ClientError::Server(ErrorReply::retryable(ErrorCode::UnknownTopic, 100, why))
     }
 }

@@ -214,11 +214,6 @@ impl Open {
             Self::Each(_) => FlushFuture::all(self.lanes().iter().map(Lane::begin_flush)),
         }
     }
-
-    /// Whether everything that was pushed was taken and acknowledged.
-    fn is_drained(&self) -> bool {
-        self.lanes().iter().all(Lane::is_drained)
-    }
 }
 
 impl Each {
@@ -574,12 +569,13 @@ impl Drop for Producer {
     fn drop(&mut self) {
         if let Some(open) = self.slot.get()
             && open.mailbox().can_wait()
-            // What was closed, or has failed, was given up.
-            && open.lanes().iter().all(|lane| lane.shared.failure().is_none())
-            && !open.is_drained()
         {
+            let lanes = open.lanes();
+            // What was closed, or has failed, was given up; of a spread topic each partition by itself.
+            let waits = |lane: &&Lane| lane.shared.failure().is_none() && !lane.is_drained();
+            let flushes = lanes.iter().filter(waits).map(Lane::flush);
             // A program that cares for the outcome holds futures, or calls `close`.
-            let _ = open.flush().wait(self.options.ack_timeout);
+            let _ = FlushFuture::all(flushes).wait(self.options.ack_timeout);
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::error::ClientError;
 use std::collections::BTreeMap;
-use topic::{Definition, Placement, part_name, part_of_name};
-use wire::message::{ConsumerDescription, PartitionStorage, TopicDescription};
+use topic::{Definition, part_name, part_of_name};
+use wire::message::{ConsumerDescription, TopicDescription};
 use wire::{ErrorCode, TopicId};
 
 pub(crate) fn definition_of(description: &TopicDescription) -> Result<Definition, ClientError> {
@@ -18,23 +18,6 @@ pub(crate) fn names_of_parts(description: &TopicDescription) -> Vec<String> {
     indices
         .map(|index| part_name(&description.name, index))
         .collect()
-}
-
-/// The change that gives a spread topic these partitions more; `None` for any other topic.
-pub(crate) fn more_partitions(
-    description: &TopicDescription,
-    partitions: &[PartitionStorage],
-    placement: &Placement,
-) -> Result<Option<String>, ClientError> {
-    let definition = definition_of(description)?;
-    let Some(mut spread) = definition.spread().cloned() else {
-        return Ok(None);
-    };
-    for storage in partitions {
-        let pushed = spread.push(&storage.kind, &storage.config, placement, 1);
-        pushed.map_err(ClientError::Invalid)?;
-    }
-    Ok(Some(serde_json::json!({ "spread": spread }).to_string()))
 }
 
 /// A spread topic's description with those of its partitions.

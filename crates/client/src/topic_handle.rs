@@ -8,7 +8,7 @@ use crate::mailbox::Command;
 use crate::part::Part;
 use crate::promise::Pending;
 use crate::received_checksums::ReadBack;
-use crate::spread::{self, definition_of, joined, known_to_some, one_of_each};
+use crate::spread::{definition_of, joined, known_to_some, one_of_each};
 use crate::strided::StridedWanted;
 use crate::topic_state::TopicState;
 use memory::Target;
@@ -18,16 +18,12 @@ use std::time::Duration;
 use topic::{Definition, Placement, Spread, part_name};
 use wire::codec::Codec;
 use wire::message::{
-    AddPartitions, ConsumerDescription, ConsumerList, ConsumerName, CreateTopic, Cursor,
-    CursorList, CursorMove, DataWanted, Fetch, Fetched, Method, MoveCursors, PartitionDescription,
-    PartitionStorage, ReadCursors, TopicDescription, TopicName,
+    AddPartitions, AddPlacedPartitions, ConsumerDescription, ConsumerList, ConsumerName,
+    CreateTopic, Cursor, CursorList, CursorMove, DataWanted, Fetch, Fetched, Method, MoveCursors,
+    PartitionDescription, PartitionStorage, ReadCursors, TopicDescription, TopicName,
 };
 use wire::record::Position;
-use wire::{ErrorCode, PartitionIndex, TopicId};
-
-/// How often a topic that goes with another one is tried to be made, when
-/// connections are lost over it.
-const COMPANION_TRIES: u32 = 3;
+use wire::{PartitionIndex, TopicId};
 
 /// The partitions of a spread topic, in the order of their indices. Only ever added.
 #[derive(Default)]
@@ -121,7 +117,7 @@ impl Driver {
             .wait()
     }
 
-    fn begin_create_topic_at(
+    pub(crate) fn begin_create_topic_at(
         &self,
         beside: TopicId,
         name: &str,
@@ -168,7 +164,7 @@ impl Driver {
     }
 
     /// Makes a topic by itself, without the partitions of a spread one.
-    fn begin_create_itself(
+    pub(crate) fn begin_create_itself(
         &self,
         name: &str,
         definition: &Definition,
@@ -194,7 +190,7 @@ impl Driver {
     ///
     /// # Errors
     /// As [`Driver::add_partitions`]; [`ClientError::Invalid`] if the topic is not spread and `placement` names labels. If no node has
-    /// the labels, [`ErrorCode::InvalidTopic`]; the partition is part of the topic all the same, and is made when a node has them.
+    /// the labels, [`ErrorCode::InvalidTopic`], and nothing is added.
     pub fn add_placed_partitions(
         &self,
         name: &str,
@@ -203,19 +199,27 @@ impl Driver {
     ) -> Result<TopicDescription, ClientError> {
         check::partition_count(partitions.len())?;
         let described = self.begin_describe_itself(name).wait()?;
-        if let Some(changes) = spread::more_partitions(&described, partitions, placement)? {
-            return self.alter_topic(name, &changes);
-        }
-        if !placement.is_anywhere() {
+        let is_spread = definition_of(&described)?.spread().is_some();
+        if !is_spread && !placement.is_anywhere() {
             return Err(ClientError::Invalid(format!(
                 "all partitions of {name} are on one node, so that none can be added at {placement}; a spread topic has each where it is to be"
             )));
         }
         let topic = described.topic;
-        let body = AddPartitions {
-            partitions: partitions.to_vec(),
-        };
         let what = format!("{} partitions to be added to {name}", partitions.len());
+        let partitions = partitions.to_vec();
+        let count = partitions.len() as u32;
+        if is_spread {
+            let placement = placement.to_string();
+            let body = AddPlacedPartitions {
+                partitions,
+                placement,
+            };
+            let method = Method::AddPlacedPartitions;
+            let added = self.begin_call(method, topic, &body, what, |reply| description(&reply));
+            return self.add_parts(added.wait()?, count);
+        }
+        let body = AddPartitions { partitions };
         self.begin_call(Method::AddPartitions, topic, &body, what, |reply| {
             description(&reply)
         })
@@ -251,6 +255,41 @@ impl Driver {
             self.alter_itself(part.id(), part.name(), &changes)?;
         }
         topic.refresh()
+    }
+
+    /// A spread topic got so many partitions more: they are made. One of the others whose node does not answer is left out, and keeps its
+    /// share of the topic's limits. Blocks.
+    fn add_parts(
+        &self,
+        altered: TopicDescription,
+        added: u32,
+    ) -> Result<TopicDescription, ClientError> {
+        let definition = definition_of(&altered)?;
+        let count = definition.spread().map_or(0, Spread::count);
+        let known = count.saturating_sub(added);
+        let topic = TopicHandle::new(self.clone(), altered.clone())?;
+        let mut opened = topic.begin_parts(&definition, 0);
+        let mut parts = Vec::with_capacity(opened.len());
+        for part in opened.split_off(known as usize) {
+            parts.push(part.wait()?);
+        }
+        let answered = |part: Result<TopicDescription, ClientError>| match part {
+            Err(error) if error.code().is_none() && error.is_retryable() => Ok(None),
+            other => other.map(Some),
+        };
+        // Their limits are shares of the topic's.
+        let mut changed = Vec::new();
+        for (index, part) in (0..).zip(opened) {
+            if let Some(part) = answered(part.wait())? {
+                let changes = definition.changes_to_part(topic.id(), index);
+                changed.push(self.begin_alter_itself(part.topic, &part.name, &changes));
+                parts.push(part);
+            }
+        }
+        for part in changed {
+            answered(part.wait())?;
+        }
+        Ok(joined(altered, parts))
     }
 
     /// Opens a topic that exists.
@@ -530,56 +569,6 @@ impl TopicHandle {
             })
     }
 
-    /// Makes the topic `name`, if there is none, beside this one and with one partition that is
-    /// stored like this topic's first.
-    pub(crate) fn begin_companion(&self, name: &str, definition: &Definition) -> Pending<()> {
-        if definition.spread().is_some() {
-            return self.begin_spread_companion(name, definition);
-        }
-        self.try_companion(name, definition, COMPANION_TRIES)
-    }
-
-    fn try_companion(&self, name: &str, definition: &Definition, tries: u32) -> Pending<()> {
-        let session = match self.driver.session() {
-            Ok(session) => session,
-            Err(error) => return Pending::failed(error),
-        };
-        let Some(first) = self.partitions().into_iter().next() else {
-            let text = format!(
-                "topic {} has no partition yet, after whose storage that of {name} is made",
-                self.name()
-            );
-            return Pending::failed(ClientError::UnknownPartition(text));
-        };
-        let (driver, definition) = (self.driver.clone(), definition.clone());
-        let timeout = self.driver.request_timeout();
-        let mailbox = session.mailbox.clone();
-        let known = self.driver.begin_describe_itself(name);
-        let name = name.to_owned();
-        let beside = self.id();
-        let made = known.and_then(&mailbox, timeout, {
-            let (name, definition) = (name.clone(), definition.clone());
-            move |known| match known {
-                Ok(_) => Pending::ready(()),
-                Err(error) if error.code() == Some(ErrorCode::UnknownTopic) => driver
-                    .begin_create_topic_at(beside, &name, &definition, &[first.storage])
-                    .then(|_| Ok(())),
-                Err(error) => Pending::failed(error),
-            }
-        });
-        let topic = self.clone();
-        made.and_then(&mailbox, timeout, move |made| match made {
-            Ok(()) => Pending::ready(()),
-            // Somebody else was faster.
-            Err(error) if error.code() == Some(ErrorCode::TopicExists) => Pending::ready(()),
-            // The connection was lost: whether it was made is to be asked.
-            Err(ClientError::Unreachable { .. }) if tries > 1 => {
-                topic.try_companion(&name, &definition, tries - 1)
-            }
-            Err(error) => Pending::failed(error),
-        })
-    }
-
     /// Reads batches from a position on, without a subscription.
     ///
     /// Waits up to `wait_max` for the first event. At most `bytes_max` come,
@@ -759,12 +748,24 @@ impl TopicHandle {
     /// The topic with the partitions that its definition names, which are made if they are missing.
     pub(crate) fn with_parts(self) -> Pending<Self> {
         let definition = self.definition_now();
-        let (Some(spread), Some(parts)) = (definition.spread(), self.parts.clone()) else {
+        let (Some(_), Some(parts)) = (definition.spread(), self.parts.clone()) else {
             return Pending::ready(self);
         };
-        let known = parts.known().len() as u32;
-        let missing = spread.makings().enumerate().skip(known as usize);
-        let missing = missing.map(|(index, making)| {
+        let missing = self.begin_parts(&definition, parts.known().len());
+        let opened = self.opened(missing, "partitions to be opened");
+        opened.then(move |opened| {
+            let opened = opened.into_iter();
+            let opened = opened.map(|part| Self::new(self.driver.clone(), part));
+            parts.add(opened.collect::<Result<_, _>>()?);
+            Ok(self)
+        })
+    }
+
+    /// Begins to open all partitions of a spread topic from this one on, and to make those that are missing.
+    fn begin_parts(&self, definition: &Definition, from: usize) -> Vec<Pending<TopicDescription>> {
+        let makings = definition.spread().into_iter().flat_map(Spread::makings);
+        let wanted = makings.enumerate().skip(from);
+        let begun = wanted.map(|(index, making)| {
             let storage = PartitionStorage {
                 kind: making.storage.to_owned(),
                 config: making.config.to_owned(),
@@ -779,13 +780,7 @@ impl TopicHandle {
             };
             part.open()
         });
-        let opened = self.opened(missing.collect(), "partitions to be opened");
-        opened.then(move |opened| {
-            let opened = opened.into_iter();
-            let opened = opened.map(|part| Self::new(self.driver.clone(), part));
-            parts.add(opened.collect::<Result<_, _>>()?);
-            Ok(self)
-        })
+        begun.collect()
     }
 
     /// All of several things that are asked for of this topic's partitions.
@@ -802,7 +797,7 @@ impl TopicHandle {
         Pending::all(all, &session.mailbox, what, self.driver.request_timeout())
     }
 
-    fn all_done(&self, all: Vec<Pending<()>>, what: &str) -> Pending<()> {
+    pub(crate) fn all_done(&self, all: Vec<Pending<()>>, what: &str) -> Pending<()> {
         self.opened(all, what).then(|_| Ok(()))
     }
 
@@ -863,103 +858,6 @@ impl TopicHandle {
         let asked = asked.collect();
         let answers = self.opened(asked, "the consumers of all partitions");
         answers.then(|answers| Ok(one_of_each(known_to_some(answers.into_iter())?)))
-    }
-
-    /// Makes the spread topic `name`, if there is none, with each partition beside the same one of this topic.
-    pub(crate) fn begin_spread_companion(
-        &self,
-        name: &str,
-        definition: &Definition,
-    ) -> Pending<()> {
-        let session = match self.driver.session() {
-            Ok(session) => session,
-            Err(error) => return Pending::failed(error),
-        };
-        let (mailbox, timeout) = (session.mailbox.clone(), self.driver.request_timeout());
-        let (topic, name) = (self.clone(), name.to_owned());
-        let definition = definition.clone();
-        let known = self.driver.begin_describe_itself(&name);
-        let itself = known.and_then(&mailbox, timeout, {
-            let (driver, mailbox) = (self.driver.clone(), mailbox.clone());
-            let (name, definition) = (name.clone(), definition.clone());
-            move |known| match known {
-                Err(error) if error.code() == Some(ErrorCode::UnknownTopic) => {
-                    let made = driver.begin_create_itself(&name, &definition);
-                    made.and_then(&mailbox, timeout, move |made| match made {
-                        Err(error) if error.code() == Some(ErrorCode::TopicExists) => {
-                            driver.begin_describe_itself(&name)
-                        }
-                        made => made.map_or_else(Pending::failed, Pending::ready),
-                    })
-                }
-                known => known.map_or_else(Pending::failed, Pending::ready),
-            }
-        });
-        // One that was made when this topic had fewer partitions gets those that were added.
-        let grown = itself.and_then(&mailbox, timeout, {
-            let (topic, name) = (self.clone(), name.clone());
-            move |itself| match itself {
-                Ok(itself) => topic.begin_growing_companion(itself, &name),
-                Err(error) => Pending::failed(error),
-            }
-        });
-        grown.and_then(&mailbox, timeout, move |itself| {
-            let itself = match itself {
-                Ok(itself) => itself,
-                Err(error) => return Pending::failed(error),
-            };
-            let definition = match Definition::from_json(&itself.definition) {
-                Ok(definition) => definition,
-                Err(error) => return Pending::failed(ClientError::invalid(error)),
-            };
-            let parts = topic.parts().unwrap_or_default();
-            let made = parts
-                .iter()
-                .zip(topic.partitions())
-                .map(|(part, partition)| {
-                    let index = part.state.first;
-                    let companion = Part {
-                        driver: topic.driver.clone(),
-                        name: part_name(&name, index),
-                        definition: definition.of_part(itself.topic, index),
-                        beside: part.id(),
-                        storage: partition.storage,
-                    };
-                    companion.open().then(|_| Ok(()))
-                });
-            topic.all_done(made.collect(), "topics beside the partitions")
-        })
-    }
-}
-
-impl TopicHandle {
-    /// The spread topic beside this one with as many partitions as this one has.
-    fn begin_growing_companion(
-        &self,
-        companion: TopicDescription,
-        name: &str,
-    ) -> Pending<TopicDescription> {
-        let known = definition_of(&companion).ok();
-        let known = known.and_then(|definition| Some(definition.spread()?.count()));
-        let (own, count) = (self.definition_now(), self.partition_count());
-        let own = own
-            .spread()
-            .filter(|_| known.is_some_and(|known| known < count));
-        let (Some(own), Ok(session)) = (own, self.driver.session()) else {
-            return Pending::ready(companion);
-        };
-        let changes = serde_json::json!({ "spread": own }).to_string();
-        let driver = &self.driver;
-        let grown = driver.begin_alter_itself(companion.topic, name, &changes);
-        let timeout = driver.request_timeout();
-        grown.and_then(&session.mailbox, timeout, move |grown| match grown {
-            Ok(grown) => Pending::ready(grown),
-            // Somebody has made it otherwise: it stays as it is.
-            Err(error) if error.code() == Some(ErrorCode::InvalidTopic) => {
-                Pending::ready(companion)
-            }
-            Err(error) => Pending::failed(error),
-        })
     }
 }
 

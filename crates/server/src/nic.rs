@@ -143,9 +143,15 @@ pub(crate) fn settle(config: &mut Config) -> Result<(), ConfigError> {
 
 fn settle_by(all: &Interfaces, rank: Option<u32>, config: &mut Config) -> Result<(), String> {
     let name = all.find(&config.nic, rank)?;
-    let listens = config.listen.iter_mut().chain(&mut config.amqp);
-    for listen in listens.chain(std::iter::once(&mut config.cluster_listen)) {
+    for listen in config.listen.iter_mut().chain(&mut config.amqp) {
         *listen = all.at(&name, listen)?;
+    }
+    if config.cluster.is_some() {
+        let listen = &config.cluster_listen;
+        let at = all.at(&name, listen);
+        // The default is of IPv4; an interface may have none.
+        let other = listen.replace("//0.0.0.0:", "//[::]:");
+        config.cluster_listen = at.or_else(|why| all.at(&name, &other).map_err(|_| why))?;
     }
     if config.cores == Cores::default() {
         let near = all.near(&name).allowed();
@@ -254,6 +260,7 @@ mod tests {
         let (_sysfs, all) = host();
         let mut config = Config {
             nic: "0".to_owned(),
+            cluster: Some("/shared".into()),
             listen: vec!["tls://0.0.0.0:0".to_owned(), "unix:///a".to_owned()],
             ..Config::default()
         };

@@ -360,6 +360,15 @@ impl Definition {
         }
     }
 
+    /// The same on whichever nodes: of a topic that goes with another one, wherever that is.
+    pub fn anywhere(&self) -> Self {
+        Self {
+            placement: Placement::default(),
+            spread: self.spread.as_ref().map(Spread::anywhere),
+            ..self.clone()
+        }
+    }
+
     /// The definition of a partition of a spread topic with this one, which has the id `topic`. A limit of the whole topic is
     /// divided among the partitions that there are.
     pub fn of_part(&self, topic: TopicId, index: u32) -> Self {

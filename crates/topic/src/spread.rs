@@ -72,6 +72,17 @@ impl Spread {
         Ok(())
     }
 
+    /// The same partitions, on whichever nodes.
+    pub fn anywhere(&self) -> Self {
+        let mut anywhere = Self::default();
+        for stored in &self.partitions {
+            let (kind, config) = (&stored.storage, &stored.config);
+            let pushed = anywhere.push(kind, config, &Placement::default(), stored.count);
+            pushed.expect("there are as many as before");
+        }
+        anywhere
+    }
+
     /// How many partitions there are.
     pub fn count(&self) -> u32 {
         self.partitions.iter().map(|stored| stored.count).sum()
@@ -170,6 +181,9 @@ mod tests {
         let mut elsewhere = Spread::default();
         elsewhere.push("disk", "", &Placement::rank(1), 4).unwrap();
         assert!(!elsewhere.continues(&before));
+        let moved = elsewhere.anywhere();
+        assert_eq!(moved.count(), 4);
+        assert!(moved.makings().all(|one| one.placement.is_anywhere()));
         let many = PARTITIONS_MAX as u32;
         assert!(spread.push("disk", "", &anywhere, many).is_err());
         assert!(spread.push("", "", &anywhere, 1).is_err());

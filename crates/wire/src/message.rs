@@ -223,6 +223,8 @@ pub enum Method {
     AdoptLedger = 74,
     /// nothing → nothing; another node has the topic when answered.
     HandOverTopic = 75,
+    /// [`AddPlacedPartitions`] → [`TopicDescription`], without the new partitions, when the topic's definition has them durably.
+    AddPlacedPartitions = 76,
     /// [`OpenRun`] → [`RunOpened`]; its record is durable when answered.
     OpenRun = 80,
     /// [`AttendRun`] → [`RunEnded`], when the run is over for the asker.
@@ -251,7 +253,7 @@ pub enum Method {
 
 impl Method {
     /// All methods that this version knows.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 50] = [
         Self::CreateTopic,
         Self::DeleteTopic,
         Self::ListTopics,
@@ -289,6 +291,7 @@ impl Method {
         Self::YieldTopic,
         Self::AdoptLedger,
         Self::HandOverTopic,
+        Self::AddPlacedPartitions,
         Self::OpenRun,
         Self::AttendRun,
         Self::AdmitStep,
@@ -376,6 +379,16 @@ record! {
     pub struct AddPartitions {
         /// How each new one is stored.
         pub partitions: Vec<PartitionStorage>,
+    }
+}
+
+record! {
+    /// Adds partitions to a live topic that is spread (named by the request's head), behind those that it has by then.
+    pub struct AddPlacedPartitions {
+        /// How each new one is stored.
+        pub partitions: Vec<PartitionStorage>,
+        /// On nodes with these labels, `rank=1,disk=fast`; empty is any.
+        pub placement: String,
     }
 }
 

@@ -233,6 +233,10 @@ fn messages(examples: &mut Examples) {
     examples.message(AddPartitions {
         partitions: vec![storage(), storage()],
     });
+    examples.message(AddPlacedPartitions {
+        placement: "rank=2".to_owned(),
+        partitions: vec![storage(), storage()],
+    });
     examples.message(TopicName {
         name: "beam/shots".into(),
     });

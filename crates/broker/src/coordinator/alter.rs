@@ -8,7 +8,8 @@ use crate::ids::RequestId;
 use crate::metadata_check::MetadataCheck;
 use crate::refusal::{Refused, refuse};
 use std::sync::Arc;
-use wire::message::AlterTopic;
+use topic::Placement;
+use wire::message::{AddPlacedPartitions, AlterTopic};
 use wire::record::{Record, TopicRecord};
 use wire::{ErrorCode, TopicId};
 
@@ -59,6 +60,34 @@ pub(super) fn alter(
     let decided = Decided::TopicAltered(altering);
     lent.commands.submit(records, decided, lent.ctx);
     Ok(())
+}
+
+/// Gives a spread topic more partitions, behind those that it has by now: their own topics are made by who uses them.
+pub(super) fn grow(
+    caller: RequestId,
+    id: TopicId,
+    add: &AddPlacedPartitions,
+    lent: &mut Lent<'_>,
+) -> Result<(), Refused> {
+    let invalid = |why: String| refuse(ErrorCode::InvalidTopic, why);
+    let placement = match add.placement.as_str() {
+        "" => Placement::default(),
+        labels => labels.parse().map_err(invalid)?,
+    };
+    refuse_busy(id, lent.commands)?;
+    let topic = lent.topics.of(lent.sessions.namespace(caller.link), id)?;
+    let Some(mut spread) = topic.definition.spread().cloned() else {
+        return Err(invalid(format!(
+            "all partitions of topic {:?} are on one node",
+            topic.name
+        )));
+    };
+    for storage in &add.partitions {
+        let pushed = spread.push(&storage.kind, &storage.config, &placement, 1);
+        pushed.map_err(invalid)?;
+    }
+    let changes = serde_json::json!({ "spread": spread }).to_string();
+    alter(caller, id, &AlterTopic { changes }, lent)
 }
 
 /// The new definition is durable: it holds from now on.

@@ -55,14 +55,17 @@ impl Behind {
             Request::Describe(DescribeRequest::ListGaps(name)) => {
                 DescribeRequest::ListGaps(name.clone()).into()
             }
-            Request::Coordinator(CoordinatorRequest::DeleteTopic(name)) => {
-                CoordinatorRequest::DeleteTopic(name.clone()).into()
+            Request::Coordinator(CoordinatorRequest::DeleteTopic(id, name)) => {
+                CoordinatorRequest::DeleteTopic(*id, name.clone()).into()
             }
             Request::Coordinator(CoordinatorRequest::CreateTopic(beside, create)) => {
                 CoordinatorRequest::CreateTopic(*beside, create.clone()).into()
             }
             Request::Coordinator(CoordinatorRequest::AlterTopic(topic, alter)) => {
                 CoordinatorRequest::AlterTopic(*topic, alter.clone()).into()
+            }
+            Request::Coordinator(CoordinatorRequest::AddPlacedPartitions(topic, add)) => {
+                CoordinatorRequest::AddPlacedPartitions(*topic, add.clone()).into()
             }
             _ => return None,
         })

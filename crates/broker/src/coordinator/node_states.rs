@@ -13,8 +13,9 @@ use super::lent::Lent;
 use crate::answer::Answer;
 use crate::ids::RequestId;
 use crate::refusal::{Refused, refuse};
+use topic::Definition;
 use wire::message::SetNode;
-use wire::record::{NodeRecord, NodeState, Record};
+use wire::record::{NodeRecord, NodeState, Record, TopicRecord};
 use wire::{ErrorCode, NodeId};
 
 /// Topics that a refusal names.
@@ -58,7 +59,7 @@ pub(super) fn set(caller: RequestId, set: SetNode, lent: &mut Lent<'_>) -> Resul
             .filter(|(_, entry)| entry.home() == node)
             .collect();
         if !lost.is_empty() && !accept_loss {
-            let names = lost.iter().map(|(_, it)| it.record.name.as_str());
+            let names = lost.iter().map(|(_, it)| named(&it.record));
             return Err(unsupported(has_topics(node, names)));
         }
         records.extend(lost.iter().map(|(id, _)| Record::TopicDeleted(**id)));
@@ -72,13 +73,20 @@ pub(super) fn set(caller: RequestId, set: SetNode, lent: &mut Lent<'_>) -> Resul
     Ok(())
 }
 
+/// A topic that would be lost. What is known of a spread topic is on one node, and its partitions elsewhere are not found without.
+fn named(record: &TopicRecord) -> String {
+    let definition = Definition::from_json(&record.definition).ok();
+    let count = definition.and_then(|it| Some(it.spread()?.count()));
+    match count {
+        None | Some(0) => format!("{:?}", record.name),
+        Some(count) => format!("{:?} with all its {count} partitions", record.name),
+    }
+}
+
 /// Why a node is not removed that has these topics.
-fn has_topics<'a>(node: NodeId, names: impl ExactSizeIterator<Item = &'a str>) -> String {
+fn has_topics(node: NodeId, names: impl ExactSizeIterator<Item = String>) -> String {
     let count = names.len();
-    let named: Vec<String> = names
-        .take(NAMED_MAX)
-        .map(|name| format!("{name:?}"))
-        .collect();
+    let named: Vec<String> = names.take(NAMED_MAX).collect();
     format!(
         "node {node} has {count} topic{} ({}{}), which would be lost: start its server again, or accept the loss",
         if count == 1 { "" } else { "s" },

@@ -520,15 +520,21 @@ pub(crate) fn open_partition(
     }
 }
 
-/// Deletes a topic, with all that is in it. Its caller is answered when that is durable.
-pub(super) fn delete(caller: RequestId, name: &str, lent: &mut Lent<'_>) -> Result<(), Refused> {
+/// Deletes a topic, with all that is in it: the one of this id alone, if that is not 0. Its caller is answered when that is durable.
+pub(super) fn delete(
+    caller: RequestId,
+    wanted: TopicId,
+    name: &str,
+    lent: &mut Lent<'_>,
+) -> Result<(), Refused> {
     lent.drain.refuse_begun()?;
     let namespace = lent.sessions.namespace(caller.link);
     // From the table: one that this version cannot serve can be deleted too.
     let entry = lent.commands.table().named(namespace, name);
     let entry = entry.filter(|entry| entry.home() == lent.ctx.node());
-    let id = entry
-        .map(|entry| entry.record.topic)
+    let id = entry.map(|entry| entry.record.topic);
+    let id = id
+        .filter(|id| wanted == TopicId(0) || *id == wanted)
         .ok_or_else(|| no_topic(name))?;
     refuse_busy(id, lent.commands)?;
     let records = vec![Record::TopicDeleted(id)];

@@ -91,8 +91,9 @@ fn is_act(request: &Request) -> bool {
         | Request::Partition(_, PartitionRequest::OpenMirror(_)) => true,
         Request::Coordinator(request) => match request {
             Coordinator::CreateTopic(..)
-            | Coordinator::DeleteTopic(_)
+            | Coordinator::DeleteTopic(..)
             | Coordinator::AddPartitions(..)
+            | Coordinator::AddPlacedPartitions(..)
             | Coordinator::AlterTopic(..)
             | Coordinator::DeleteConsumer(..)
             | Coordinator::SetNode(_) => true,
@@ -127,8 +128,10 @@ fn topic_of(request: &Request, identity: &Identity, topics: &Topics) -> Option<S
         }
         Request::Coordinator(request) => match request {
             Coordinator::CreateTopic(_, create) => create.name.clone(),
-            Coordinator::DeleteTopic(topic) => topic.name.clone(),
-            Coordinator::AddPartitions(topic, _) => named(*topic)?,
+            Coordinator::DeleteTopic(_, topic) => topic.name.clone(),
+            Coordinator::AddPartitions(topic, _) | Coordinator::AddPlacedPartitions(topic, _) => {
+                named(*topic)?
+            }
             Coordinator::AlterTopic(topic, _) => named(*topic)?,
             Coordinator::OpenProducer(topic, _) => named(*topic)?,
             Coordinator::MoveCursors(topic, _) => named(*topic)?,

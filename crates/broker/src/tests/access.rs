@@ -142,6 +142,7 @@ fn needed(method: Method) -> &'static [Verb] {
         M::CreateTopic
         | M::DeleteTopic
         | M::AddPartitions
+        | M::AddPlacedPartitions
         | M::AlterTopic
         | M::DeleteConsumer
         | M::OpenMirror => &[Verb::Manage],

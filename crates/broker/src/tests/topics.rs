@@ -65,6 +65,64 @@ fn a_topic_that_cannot_be_made_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_topic_that_was_made_anew_is_not_deleted_for_the_one_before() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let first = world.topic(link);
+    let name = TopicName { name: "t".into() };
+    let delete = |world: &mut World, id| world.call::<Empty>(link, Method::DeleteTopic, id, &name);
+    delete(&mut world, first).unwrap();
+    let second = world.topic(link);
+    let refused = delete(&mut world, first).unwrap_err();
+    assert_eq!(refused.code, ErrorCode::UnknownTopic);
+    assert_eq!(world.describe(link, "t").unwrap().topic, second);
+    delete(&mut world, second).unwrap();
+    assert!(world.describe(link, "t").is_err());
+}
+
+#[test]
+fn partitions_of_a_spread_topic_are_added_behind_those_that_there_are_by_then() {
+    let mut ground = Ground::new();
+    let mut world = ground.start();
+    let link = world.connect();
+    let spread = r#"{"spread": {"partitions": [{"storage": "disk", "count": 1}]}}"#;
+    let topic = world.create(link, "wide", spread, &[]).unwrap().topic;
+    let more = |kinds: &[&str], placement: &str| AddPlacedPartitions {
+        partitions: kinds
+            .iter()
+            .map(|kind| PartitionStorage {
+                kind: (*kind).to_owned(),
+                config: String::new(),
+            })
+            .collect(),
+        placement: placement.to_owned(),
+    };
+    let mut add = |topic, more: &AddPlacedPartitions| {
+        world.call::<TopicDescription>(link, Method::AddPlacedPartitions, topic, more)
+    };
+    add(topic, &more(&["memory"], "")).unwrap();
+    let grown = add(topic, &more(&["memory", "disk"], "")).unwrap();
+    let definition = topic::Definition::from_json(&grown.definition).unwrap();
+    let makings = definition.spread().unwrap().makings();
+    let kinds: Vec<_> = makings.map(|making| making.storage).collect();
+    assert_eq!(kinds, ["disk", "memory", "memory", "disk"]);
+    for (more, code) in [
+        (more(&["granite"], ""), ErrorCode::InvalidStorage),
+        (more(&["disk"], "rank=1"), ErrorCode::InvalidTopic),
+        (more(&["disk"], "rank"), ErrorCode::InvalidTopic),
+    ] {
+        assert_eq!(add(topic, &more).unwrap_err().code, code);
+    }
+    let plain = world.topic(link);
+    let mut add = |topic, more: &AddPlacedPartitions| {
+        world.call::<TopicDescription>(link, Method::AddPlacedPartitions, topic, more)
+    };
+    let refused = add(plain, &more(&["disk"], "")).unwrap_err();
+    assert!(refused.message.contains("on one node"), "{refused}");
+}
+
+#[test]
 fn a_deleted_topic_is_gone_with_its_files_and_its_readers_are_told() {
     let mut ground = Ground::new();
     let mut world = ground.start();

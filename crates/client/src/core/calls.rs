@@ -101,6 +101,7 @@ fn is_repeatable(method: Method) -> bool {
         | Method::CreateTopic
         | Method::DeleteTopic
         | Method::AddPartitions
+        | Method::AddPlacedPartitions
         | Method::Shutdown
         | Method::HandOverTopic
         | Method::OfferPairing => false,
@@ -130,7 +131,11 @@ fn is_of_steps(method: Method) -> bool {
 fn gives_description(method: Method) -> bool {
     matches!(
         method,
-        Method::CreateTopic | Method::DescribeTopic | Method::AddPartitions | Method::AlterTopic
+        Method::CreateTopic
+            | Method::DescribeTopic
+            | Method::AddPartitions
+            | Method::AddPlacedPartitions
+            | Method::AlterTopic
     )
 }
 

@@ -247,6 +247,6 @@ pub(super) fn delete(name: &str, session: LinkId, calls: &mut Calls) {
     let name = TopicName {
         name: name.to_owned(),
     };
-    let request = CoordinatorRequest::DeleteTopic(name);
+    let request = CoordinatorRequest::DeleteTopic(TopicId(0), name);
     calls.call(session, request, Then::TopicDeleted);
 }

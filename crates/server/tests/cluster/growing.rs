@@ -3,8 +3,8 @@
 use super::spread::{disks, from_beginning, number, places};
 use super::*;
 use client::{
-    ClientError, Consumer, ConsumerOptions, Definition, EventId, GroupMember, PartitionIndex,
-    PartitionStorage, Producer, QueueConsumerOptions,
+    BatchPolicy, ClientError, Consumer, ConsumerOptions, Definition, EventId, GroupMember, Linger,
+    PartitionIndex, PartitionStorage, Producer, QueueConsumerOptions,
 };
 use std::collections::BTreeMap;
 use topic::Placement;
@@ -220,6 +220,67 @@ fn a_spread_topic_of_a_storage_that_is_not_known_is_refused_and_not_made() {
         .add_partitions("events", &disks(1))
         .unwrap();
     assert_eq!(grown.partitions.len(), 1);
+}
+
+#[test]
+fn partitions_that_several_add_at_once_are_all_there() {
+    let (cluster, driver, topic) = three_and_none();
+    std::thread::scope(|scope| {
+        for rank in 0..3 {
+            let cluster = &cluster;
+            scope.spawn(move || {
+                let driver = cluster.connect(rank);
+                let at = Placement::rank(rank);
+                driver
+                    .add_placed_partitions("events", &disks(1), &at)
+                    .unwrap();
+                driver.add_partitions("events", &disks(1)).unwrap();
+            });
+        }
+    });
+    assert_eq!(topic.refresh().unwrap().partitions.len(), 6);
+    let by_rank = topics_by_rank(&driver);
+    let parts = by_rank.values().flatten();
+    assert_eq!(parts.filter(|name| name.contains('/')).count(), 6);
+}
+
+#[test]
+fn a_producer_that_ends_waits_for_the_partitions_that_have_not_failed() {
+    let alone = tempfile::tempdir().unwrap();
+    let config = Config {
+        directory: alone.path().join("data"),
+        group_file: Some(alone.path().join("group.json")),
+        ..Config::default()
+    };
+    let server = Server::start(config, Arc::new(|_: &str| {})).unwrap();
+    let file = Endpoint::GroupFile(alone.path().join("group.json"));
+    let driver = Driver::connect(file, DriverOptions::default()).unwrap();
+    let topic = driver
+        .create_spread_topic("events", &Definition::default(), &disks(2))
+        .unwrap();
+    let gathers = ProducerOptions {
+        batch: BatchPolicy {
+            linger: Linger::UntilFull,
+            ..BatchPolicy::default()
+        },
+        ..ProducerOptions::default()
+    };
+    let producer = topic.producer(gathers).unwrap();
+    driver.delete_topic("events/1").unwrap();
+    assert!(push_to(&producer, Some(1), 1).is_err());
+    let event = Event {
+        partition: Some(0),
+        ..Event::new(br#"{"n":2}"#)
+    };
+    drop(producer.push(event).unwrap());
+    drop(producer);
+    let consumer = topic.consumer("all", from_beginning()).unwrap();
+    assert_eq!(
+        pulled(&consumer, 1),
+        BTreeMap::from([(2, PartitionIndex(0))])
+    );
+    drop(consumer);
+    server.drain(WATCHDOG).unwrap();
 }
 
 #[test]

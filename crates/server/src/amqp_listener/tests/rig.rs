@@ -209,7 +209,7 @@ impl Rig {
             Request::Coordinator(CoordinatorRequest::CreateTopic(_, create)) => {
                 Answer::Topic(self.make(&create.name, &create.definition))
             }
-            Request::Coordinator(CoordinatorRequest::DeleteTopic(gone)) => {
+            Request::Coordinator(CoordinatorRequest::DeleteTopic(_, gone)) => {
                 self.topics.remove(&gone.name);
                 self.deleted.push(gone.name);
                 Answer::Done
