@@ -58,8 +58,8 @@ impl Driver {
     /// they are spread ([`Definition::spread`]) are each on a node of its own, and are none of `partitions`.
     ///
     /// # Errors
-    /// [`ClientError::Server`] with [`ErrorCode::TopicExists`],
-    /// [`ErrorCode::InvalidTopic`] or [`ErrorCode::InvalidStorage`]; nothing
+    /// [`ClientError::Server`] with [`ErrorCode::TopicExists`](wire::ErrorCode::TopicExists),
+    /// [`ErrorCode::InvalidTopic`](wire::ErrorCode::InvalidTopic) or [`ErrorCode::InvalidStorage`](wire::ErrorCode::InvalidStorage); nothing
     /// is left behind then.
     pub fn create_topic(
         &self,
@@ -105,7 +105,7 @@ impl Driver {
     /// have to be. Other topics are spread over the nodes by their names.
     ///
     /// # Errors
-    /// As [`Driver::create_topic`]; [`ErrorCode::UnknownTopic`] if `beside` is gone.
+    /// As [`Driver::create_topic`]; [`ErrorCode::UnknownTopic`](wire::ErrorCode::UnknownTopic) if `beside` is gone.
     pub fn create_topic_beside(
         &self,
         beside: &TopicHandle,
@@ -176,7 +176,7 @@ impl Driver {
     /// [`crate::TopicHandle::refresh`].
     ///
     /// # Errors
-    /// [`ClientError::Server`] with [`ErrorCode::InvalidStorage`]; nothing is
+    /// [`ClientError::Server`] with [`ErrorCode::InvalidStorage`](wire::ErrorCode::InvalidStorage); nothing is
     /// added then.
     pub fn add_partitions(
         &self,
@@ -190,7 +190,7 @@ impl Driver {
     ///
     /// # Errors
     /// As [`Driver::add_partitions`]; [`ClientError::Invalid`] if the topic is not spread and `placement` names labels. If no node has
-    /// the labels, [`ErrorCode::InvalidTopic`], and nothing is added.
+    /// the labels, [`ErrorCode::InvalidTopic`](wire::ErrorCode::InvalidTopic), and nothing is added.
     pub fn add_placed_partitions(
         &self,
         name: &str,
@@ -233,7 +233,7 @@ impl Driver {
     /// at once, for producers that are opened later.
     ///
     /// # Errors
-    /// [`ClientError::Server`] with [`ErrorCode::InvalidTopic`]; nothing is
+    /// [`ClientError::Server`] with [`ErrorCode::InvalidTopic`](wire::ErrorCode::InvalidTopic); nothing is
     /// changed then.
     pub fn alter_topic(&self, name: &str, changes: &str) -> Result<TopicDescription, ClientError> {
         let topic = self.begin_describe_itself(name).wait()?.topic;
@@ -295,7 +295,7 @@ impl Driver {
     /// Opens a topic that exists.
     ///
     /// # Errors
-    /// [`ClientError::Server`] with [`ErrorCode::UnknownTopic`].
+    /// [`ClientError::Server`] with [`ErrorCode::UnknownTopic`](wire::ErrorCode::UnknownTopic).
     pub fn open_topic(&self, name: &str) -> Result<TopicHandle, ClientError> {
         self.begin_open_topic(name).wait()
     }
@@ -374,7 +374,7 @@ impl Driver {
     /// Never moves a cursor back.
     ///
     /// # Errors
-    /// As any call; [`ErrorCode::CursorBackwards`].
+    /// As any call; [`ErrorCode::CursorBackwards`](wire::ErrorCode::CursorBackwards).
     pub fn begin_acknowledge(
         &self,
         topic: &TopicHandle,
@@ -412,7 +412,7 @@ impl Driver {
     /// Forgets all cursors of a consumer.
     ///
     /// # Errors
-    /// [`ClientError::Server`] with [`ErrorCode::UnknownConsumer`].
+    /// [`ClientError::Server`] with [`ErrorCode::UnknownConsumer`](wire::ErrorCode::UnknownConsumer).
     pub fn delete_consumer(&self, topic: &TopicHandle, consumer: &str) -> Result<(), ClientError> {
         if let Some(parts) = topic.parts() {
             let deleted = parts
@@ -547,7 +547,7 @@ impl TopicHandle {
     /// them, if the name is empty.
     ///
     /// # Errors
-    /// As any call; [`ErrorCode::UnknownConsumer`] if there is none of that name.
+    /// As any call; [`ErrorCode::UnknownConsumer`](wire::ErrorCode::UnknownConsumer) if there is none of that name.
     pub fn describe_consumers(&self, name: &str) -> Result<Vec<ConsumerDescription>, ClientError> {
         self.begin_describe_consumers(name).wait()
     }

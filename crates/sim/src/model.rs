@@ -39,6 +39,9 @@ pub struct Life {
     pub epoch: u32,
     /// How many events had been pushed by anybody when it began.
     begun_at: usize,
+    /// Which lives it fences, if it fences each as a whole: the first ones, which had begun before it was asked for. Of a spread topic each
+    /// partition has its own order of those that are opened at once.
+    fences: Option<usize>,
     counts: BTreeMap<u32, u64>,
 }
 
@@ -175,12 +178,18 @@ impl Model {
         }
     }
 
-    /// A producer begins a life.
-    pub fn begin_life(&mut self, name: Option<String>, epoch: u32) -> usize {
+    /// How many lives have begun.
+    pub fn life_count(&self) -> usize {
+        self.lives.len()
+    }
+
+    /// A producer begins a life, which fences these of its name; all that are of an earlier epoch, if it does not say.
+    pub fn begin_life(&mut self, name: Option<String>, epoch: u32, fences: Option<usize>) -> usize {
         self.lives.push(Life {
             name,
             epoch,
             begun_at: self.events.len(),
+            fences,
             counts: BTreeMap::new(),
         });
         self.lives.len() - 1
@@ -249,9 +258,11 @@ impl Model {
     pub fn acked(&mut self, event: usize, id: EventId) -> Result<(), Violation> {
         self.acked_count += 1;
         self.events[event].acked = Some(id.incarnation);
-        let life = &self.lives[self.events[event].life];
+        let own = self.events[event].life;
+        let life = &self.lives[own];
         let successor = self.lives.iter().find(|other| {
-            other.name == life.name && other.epoch > life.epoch && other.begun_at <= event
+            let is_later = other.name == life.name && other.epoch > life.epoch;
+            is_later && other.begun_at <= event && other.fences.is_none_or(|first| own < first)
         });
         if let (Some(name), Some(successor)) = (&life.name, successor) {
             return Violation::because(format!(

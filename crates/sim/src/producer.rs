@@ -38,6 +38,8 @@ pub struct ProducerActor {
     left: u64,
     outstanding: VecDeque<(usize, PushFuture)>,
     life: usize,
+    /// Which lives the one that is asked for fences: see the model.
+    fences: Option<usize>,
     looks: Looks,
     /// Whether another process of its name may have taken over.
     pub may_be_fenced: bool,
@@ -66,6 +68,7 @@ impl ProducerActor {
             wake_at: 0,
             outstanding: VecDeque::new(),
             life: 0,
+            fences: None,
             may_be_fenced: false,
         }
     }
@@ -190,7 +193,7 @@ impl ProducerActor {
         let driver = self.program.driver.clone();
         match &mut self.stage {
             Stage::Making(pending) => match pending.try_get() {
-                Some(Ok(topic)) => self.open(&topic),
+                Some(Ok(topic)) => self.open(&topic, model),
                 Some(Err(error)) => {
                     let name = &self.program.name;
                     self.trace
@@ -201,7 +204,7 @@ impl ProducerActor {
                 None => {}
             },
             Stage::Finding(pending) => match pending.try_get() {
-                Some(Ok(topic)) => self.open(&topic),
+                Some(Ok(topic)) => self.open(&topic, model),
                 Some(Err(error)) => {
                     let name = &self.program.name;
                     self.trace
@@ -214,7 +217,8 @@ impl ProducerActor {
             Stage::Opening(pending) => match pending.try_get() {
                 Some(Ok(producer)) => {
                     let epoch = producer.epoch().map_or(0, |epoch| epoch.0);
-                    self.life = model.begin_life(self.plan.options.name.clone(), epoch);
+                    self.life =
+                        model.begin_life(self.plan.options.name.clone(), epoch, self.fences);
                     let name = &self.program.name;
                     self.trace
                         .say(now, || format!("{name}: has a producer of epoch {epoch}"));
@@ -231,7 +235,9 @@ impl ProducerActor {
         Ok(())
     }
 
-    fn open(&mut self, topic: &TopicHandle) {
+    fn open(&mut self, topic: &TopicHandle, model: &Model) {
+        let is_spread = topic.definition().spread().is_some();
+        self.fences = is_spread.then(|| model.life_count());
         self.stage = Stage::Opening(topic.begin_producer(self.plan.options.clone()));
         self.program.wake();
     }
