@@ -281,6 +281,8 @@ def messages_expire() -> str:
     with connected() as connection:
         channel = connection.channel()
         queue = channel.queue_declare("", exclusive=True).method.queue
+        # Before it has confirmed them the queue may not count them.
+        channel.confirm_delivery()
         channel.basic_publish("", queue, b"short", pika.BasicProperties(expiration="1"))
         channel.basic_publish("", queue, b"long")
         while channel.queue_declare(queue, passive=True).method.message_count > 1:

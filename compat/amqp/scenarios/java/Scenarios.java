@@ -389,8 +389,11 @@ public class Scenarios {
         try (Connection connection = connected()) {
             Channel channel = connection.createChannel();
             String queue = own(channel, null);
+            channel.confirmSelect();
             send(channel, "", queue, "short", with().expiration("1").build());
             send(channel, "", queue, "long");
+            // Before that the queue may not count them.
+            channel.waitForConfirmsOrDie();
             while (channel.messageCount(queue) > 1) {
                 Thread.sleep(10);
             }
