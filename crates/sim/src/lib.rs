@@ -13,6 +13,7 @@ mod answerer;
 mod asked;
 mod asking;
 mod asking_costs;
+mod campaign;
 mod consumer;
 mod costs;
 mod counted;
@@ -44,6 +45,7 @@ mod worker;
 mod world;
 
 pub use asking_costs::Asking;
+pub use campaign::{is_noticed, run_all, seeds};
 pub use costs::{Cost, Costs, memory_of_copied_data};
 pub use counted::{Consuming, Copied, Counted, Moving};
 pub use plan::Weather;

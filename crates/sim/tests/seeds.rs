@@ -1,52 +1,11 @@
 //! Seeds, one run each. `SIM_SEED=N` runs that one and shows its trace,
 //! `SIM_SEEDS=FROM..TO` runs those.
 
-use sim::{Summary, Weather, run_seed};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use sim::{Summary, Weather, run_all, run_seed, seeds};
 
-fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
-    let number = |text: &str| text.trim().parse::<u64>().expect("a seed is a number");
-    if let Ok(seed) = std::env::var("SIM_SEED") {
-        let seed = number(&seed);
-        return seed..seed + 1;
-    }
-    match std::env::var("SIM_SEEDS") {
-        Ok(text) => {
-            let (from, to) = text.split_once("..").expect("SIM_SEEDS is FROM..TO");
-            number(from)..number(to)
-        }
-        Err(_) => default,
-    }
-}
-
-/// Runs the seeds, as many at a time as there are cores: a run is one thread's.
 fn run(seeds: std::ops::Range<u64>, weather: Weather) -> Summary {
-    let next = AtomicU64::new(seeds.start);
-    let take = || next.fetch_add(1, Ordering::Relaxed);
-    let all = Mutex::new((Summary::default(), Vec::new()));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some(seed) = Some(take()).filter(|seed| seeds.contains(seed)) {
-                    let result = run_seed(seed, weather, None);
-                    let (all, failures) = &mut *all.lock().unwrap();
-                    match result {
-                        Ok(summary) => add(all, &summary),
-                        Err(failure) => {
-                            println!("{failure}\n");
-                            failures.push((seed, failure.violation.0));
-                        }
-                    }
-                }
-            });
-        }
-    });
-    let (all, failures) = all.into_inner().unwrap();
-    println!("{weather:?}: {all:?}");
-    assert!(failures.is_empty(), "seeds failed: {failures:#?}");
-    all
+    println!("{weather:?}");
+    run_all(seeds, |seed| run_seed(seed, weather, None), add)
 }
 
 fn add(all: &mut Summary, one: &Summary) {

@@ -1,28 +1,12 @@
 //! Seeds of steps, one run each. `SIM_SEED=N` runs that one and shows its trace, `SIM_SEEDS=FROM..TO` runs those.
 
 use broker::Fault as Node;
-use sim::{Planted, StepsSummary, find_steps, run_steps};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use sim::{Planted, StepsSummary, find_steps, is_noticed, run_all, run_steps, seeds};
 
 /// Those that are always run.
 const SEEDS: std::ops::Range<u64> = 0..60;
 /// Among so many a planted fault has to be found.
 const SEEDS_OF_FAULTS: std::ops::Range<u64> = 0..400;
-
-fn seeds() -> std::ops::Range<u64> {
-    let number = |text: &str| text.trim().parse::<u64>().expect("a seed is a number");
-    if let Ok(seed) = std::env::var("SIM_SEED") {
-        return number(&seed)..number(&seed) + 1;
-    }
-    match std::env::var("SIM_SEEDS") {
-        Ok(text) => {
-            let (from, to) = text.split_once("..").expect("SIM_SEEDS is FROM..TO");
-            number(from)..number(to)
-        }
-        Err(_) => SEEDS,
-    }
-}
 
 fn add(all: &mut StepsSummary, one: &StepsSummary) {
     all.runs += one.runs;
@@ -41,31 +25,8 @@ fn add(all: &mut StepsSummary, one: &StepsSummary) {
 
 #[test]
 fn steps_are_what_was_written_whatever_happens() {
-    let seeds = seeds();
-    let next = AtomicU64::new(seeds.start);
-    let take = || next.fetch_add(1, Ordering::Relaxed);
-    let all = Mutex::new((StepsSummary::default(), Vec::new()));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some(seed) = Some(take()).filter(|seed| seeds.contains(seed)) {
-                    let result = run_steps(seed, None);
-                    let (all, failures) = &mut *all.lock().unwrap();
-                    match result {
-                        Ok(summary) => add(all, &summary),
-                        Err(failure) => {
-                            println!("{failure}\n");
-                            failures.push((seed, failure.violation.0));
-                        }
-                    }
-                }
-            });
-        }
-    });
-    let (all, failures) = all.into_inner().unwrap();
-    println!("{all:?}");
-    assert!(failures.is_empty(), "seeds failed: {failures:#?}");
+    let seeds = seeds(SEEDS);
+    let all = run_all(seeds.clone(), |seed| run_steps(seed, None), add);
     let counts = [
         all.broken,
         all.discarded,
@@ -92,23 +53,11 @@ fn found_before() {
     }
 }
 
-/// Looks for a fault that is noticed as one of these, apart by `|`.
-fn is_found(planted: Planted, words: &str) {
-    let found = find_steps(planted, SEEDS_OF_FAULTS);
-    println!("{planted:?}: {found:?}");
-    let (seed, violation) = found.unwrap_or_else(|| panic!("{planted:?} is not noticed"));
-    assert!(
-        words.split('|').any(|word| violation.0.contains(word)),
-        "{planted:?} is noticed by seed {seed} as something else: {}",
-        violation.0
-    );
-}
-
 macro_rules! planted {
     ($($name:ident: $planted:expr => $word:expr;)*) => {
         $(#[test]
         fn $name() {
-            is_found($planted, $word);
+            is_noticed($planted, find_steps($planted, SEEDS_OF_FAULTS), $word);
         })*
     };
 }
