@@ -45,7 +45,7 @@ pub enum Fault {
     EndlessHops,
     /// Take a partition of an earlier topic of the name for one of this spread topic.
     EarlierPart,
-    /// Go back to a partition's earlier leader, whoever says so.
+    /// Go back to the earlier leader of a partition that a description names.
     LowerEpoch,
 }
 

@@ -107,7 +107,7 @@ impl Part {
         })
     }
 
-    /// What somebody is told who may not make partitions, and came before those who make this one.
+    /// The error for a client that may not make partitions, and came before the one that makes this one.
     fn not_made_yet(&self, error: ClientError) -> ClientError {
         if error.code() != Some(ErrorCode::NotAuthorized) {
             return error;

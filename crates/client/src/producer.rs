@@ -246,13 +246,15 @@ impl Follows for Open {
         let lanes = begin_lanes(&following.topic, parts, &each.options, &each.journal);
         let added = lanes.map(|lanes| {
             lanes.then(move |lanes| {
+                let lanes = lanes.into_iter().map(Arc::new);
                 let Some(open) = open.upgrade() else {
+                    lanes.for_each(release);
                     return Ok(());
                 };
                 if let Self::Each(each) = &*open {
                     let mut chosen = each.lock();
                     let all = chosen.lanes.iter().cloned();
-                    let all = all.chain(lanes.into_iter().map(Arc::new));
+                    let all = all.chain(lanes);
                     chosen.lanes = Arc::new(all.collect());
                 }
                 release(open);

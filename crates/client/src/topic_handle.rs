@@ -277,14 +277,18 @@ impl Driver {
             Err(error) if error.code().is_none() && error.is_retryable() => Ok(None),
             other => other.map(Some),
         };
-        // Their limits are shares of the topic's.
+        // A limit of the whole topic is divided among its partitions; nothing else of theirs has changed.
+        let is_divided = definition.retention().total_bytes.is_some();
         let mut changed = Vec::new();
         for (index, part) in (0..).zip(opened) {
-            if let Some(part) = answered(part.wait())? {
+            let Some(part) = answered(part.wait())? else {
+                continue;
+            };
+            if is_divided {
                 let changes = definition.changes_to_part(topic.id(), index);
                 changed.push(self.begin_alter_itself(part.topic, &part.name, &changes));
-                parts.push(part);
             }
+            parts.push(part);
         }
         for part in changed {
             answered(part.wait())?;

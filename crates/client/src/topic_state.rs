@@ -273,16 +273,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "testing")]
-    #[test]
-    fn a_planted_way_back_to_an_earlier_leader_is_seen() {
-        let state = TopicState::new(described(&[3], 10), Arc::new(NoPlugins)).unwrap();
-        crate::faults::plant(Some(Fault::LowerEpoch));
-        state.update(described(&[2], 20));
-        crate::faults::plant(None);
-        assert_eq!(state.leadership(0).1, 2, "what is looked at below");
-    }
-
     #[test]
     fn a_description_that_is_behind_takes_no_partition_back_to_an_earlier_leader() {
         let state = TopicState::new(described(&[3, 3], 10), Arc::new(NoPlugins)).unwrap();

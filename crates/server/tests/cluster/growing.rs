@@ -7,6 +7,7 @@ use client::{
     PartitionIndex, PartitionStorage, Producer, QueueConsumerOptions,
 };
 use std::collections::BTreeMap;
+use tempfile::TempDir;
 use topic::Placement;
 use wire::ErrorCode;
 
@@ -244,8 +245,8 @@ fn partitions_that_several_add_at_once_are_all_there() {
     assert_eq!(parts.filter(|name| name.contains('/')).count(), 6);
 }
 
-#[test]
-fn a_producer_that_ends_waits_for_the_partitions_that_have_not_failed() {
+/// A server that is no part of a cluster, in a directory of its own, and a client of it.
+fn one_that_is_alone() -> (TempDir, Server, Driver) {
     let alone = tempfile::tempdir().unwrap();
     let config = Config {
         directory: alone.path().join("data"),
@@ -255,6 +256,12 @@ fn a_producer_that_ends_waits_for_the_partitions_that_have_not_failed() {
     let server = Server::start(config, Arc::new(|_: &str| {})).unwrap();
     let file = Endpoint::GroupFile(alone.path().join("group.json"));
     let driver = Driver::connect(file, DriverOptions::default()).unwrap();
+    (alone, server, driver)
+}
+
+#[test]
+fn a_producer_that_ends_waits_for_the_partitions_that_have_not_failed() {
+    let (_alone, server, driver) = one_that_is_alone();
     let topic = driver
         .create_spread_topic("events", &Definition::default(), &disks(2))
         .unwrap();
@@ -289,15 +296,7 @@ fn a_producer_that_ends_waits_for_the_partitions_that_have_not_failed() {
 
 #[test]
 fn a_server_that_is_alone_has_no_labels() {
-    let alone = tempfile::tempdir().unwrap();
-    let config = Config {
-        directory: alone.path().join("data"),
-        group_file: Some(alone.path().join("group.json")),
-        ..Config::default()
-    };
-    let server = Server::start(config, Arc::new(|_: &str| {})).unwrap();
-    let file = Endpoint::GroupFile(alone.path().join("group.json"));
-    let driver = Driver::connect(file, DriverOptions::default()).unwrap();
+    let (alone, server, driver) = one_that_is_alone();
     let definition = Definition::default().with_placement(Placement::rank(0));
     let refused = driver.create_topic("events", &definition, &disks(1));
     let refused = refused.map(drop).unwrap_err().to_string();
