@@ -170,6 +170,9 @@ fn a_cluster_comes_up_and_down_and_up_again_with_its_events() {
         first[3]["group_file"],
         site.rig.group_file().to_str().unwrap()
     );
+    let named = std::fs::read_to_string(site.rig.group_file()).unwrap();
+    let named: Value = serde_json::from_str(&named).unwrap();
+    assert_eq!(named["others"].as_array().map(Vec::len), Some(2), "{named}");
     for number in 0..4 {
         site.produce_and_consume(&format!("run.{number}"));
     }

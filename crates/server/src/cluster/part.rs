@@ -34,7 +34,7 @@ use cluster::service::{Remark, Service, ServiceHandle, ServiceParts};
 use cluster::table::TableVoter;
 use cluster::{ClusterId, VoterId};
 use log::{Disk, OsDisk};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -82,7 +82,7 @@ impl std::fmt::Debug for ClusterPart {
 /// What runs from [`ClusterPart::join`] on. In the order in which it ends.
 struct Running {
     /// Ended when this is dropped.
-    _watcher: Watcher,
+    watcher: Watcher,
     service: Service,
     cluster: ClusterId,
     others: Arc<Mutex<Others>>,
@@ -242,7 +242,7 @@ impl ClusterPart {
         let service = self.serve(own, (voter, disk), links, &known)?;
         let others = Others::of(&contacts, cluster, own);
         let others = Arc::new(Mutex::new(others));
-        let watcher = Watcher::start(Watched {
+        let mut watched = Watched {
             others: others.clone(),
             rendezvous,
             shared,
@@ -252,9 +252,11 @@ impl ClusterPart {
             certificates,
             service: service.handle(),
             log: self.log.clone(),
-        })?;
+        };
+        let mut said = BTreeSet::new();
+        let watcher = Watcher::start(move || watched.look(&mut said))?;
         self.running = Some(Running {
-            _watcher: watcher,
+            watcher,
             service,
             cluster,
             others,
@@ -382,7 +384,8 @@ impl ClusterPart {
         Ok(self.seat(node, service))
     }
 
-    /// Has the group file written, with the cluster's id and the other servers; and again whenever these are elsewhere.
+    /// Has the group file written, with the cluster's id and the other servers; and again whenever these are elsewhere. Once
+    /// this has returned on several servers, the file names all of them, whichever wrote it last.
     ///
     /// # Errors
     /// As `write`.
@@ -395,7 +398,11 @@ impl ClusterPart {
             .as_ref()
             .expect("a server joins before clients find it");
         let mut others = running.others.lock().expect("no holder panics here");
-        others.publish(|others| write(running.cluster.0, others))
+        let file = others.publish(|others| write(running.cluster.0, others))?;
+        drop(others);
+        // Those that have come since this one looked.
+        running.watcher.look();
+        Ok(file)
     }
 
     fn wait_for_node(&self, directory: DirectoryId) -> Result<NodeId, ServerError> {

@@ -84,7 +84,8 @@ impl Others {
         Ok(file)
     }
 
-    fn take(&mut self, found: Self) -> Result<(), ServerError> {
+    /// Gives whether the file was written anew.
+    fn take(&mut self, found: Self) -> Result<bool, ServerError> {
         // One whose file is not seen for a moment is where it was.
         let is_gone = |before: &&OtherServer| {
             let mut now = found.servers.iter();
@@ -95,12 +96,12 @@ impl Others {
         servers.extend(gone);
         servers.truncate(OTHERS_MAX);
         if servers == self.servers {
-            return Ok(());
+            return Ok(false);
         }
         self.servers = servers.clone();
         match &self.file {
-            Some(file) => file.write_others(servers),
-            None => Ok(()),
+            Some(file) => file.write_others(servers).map(|()| true),
+            None => Ok(false),
         }
     }
 }
@@ -122,40 +123,77 @@ pub(super) struct Watched {
 /// The running thread. Dropped, it ends, and is waited for.
 #[derive(Debug)]
 pub(super) struct Watcher {
-    ends: Arc<(Mutex<bool>, Condvar)>,
+    looks: Arc<(Mutex<Looks>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// What the thread was asked for, and what it has done.
+#[derive(Debug, Default)]
+struct Looks {
+    begun: u64,
+    ended: u64,
+    /// It is to look now.
+    is_asked: bool,
+    /// It is to end, or has.
+    is_over: bool,
+}
+
 impl Watcher {
-    pub fn start(mut watched: Watched) -> Result<Self, ServerError> {
-        let ends = Arc::new((Mutex::new(false), Condvar::new()));
-        let shared = ends.clone();
+    /// Has `look` called at once, every two seconds, and whenever it is asked for.
+    pub fn start(mut look: impl FnMut() + Send + 'static) -> Result<Self, ServerError> {
+        let looks = Arc::new((Mutex::new(Looks::default()), Condvar::new()));
+        let shared = looks.clone();
         let run = move || {
-            let (ended, changed) = &*shared;
-            let mut said = BTreeSet::new();
-            let mut over = ended.lock().expect("no holder panics here");
-            while !*over {
-                drop(over);
-                watched.look(&mut said);
-                over = ended.lock().expect("no holder panics here");
-                let waited = changed.wait_timeout_while(over, EVERY, |over| !*over);
-                over = waited.expect("no holder panics here").0;
+            let _over = Over(shared.clone());
+            let (looks, changed) = &*shared;
+            let mut now = looks.lock().expect("no holder panics here");
+            while !now.is_over {
+                now.begun += 1;
+                now.is_asked = false;
+                drop(now);
+                look();
+                now = looks.lock().expect("no holder panics here");
+                now.ended = now.begun;
+                changed.notify_all();
+                let waits = |now: &mut Looks| !now.is_over && !now.is_asked;
+                let waited = changed.wait_timeout_while(now, EVERY, waits);
+                now = waited.expect("no holder panics here").0;
             }
         };
         let thread = std::thread::Builder::new().name("thalweg-watch".to_owned());
         let thread = thread.spawn(run).map_err(ServerError::System)?;
         Ok(Self {
-            ends,
+            looks,
             thread: Some(thread),
         })
+    }
+
+    /// Has it look, and waits until a look is over that began after this call, or the thread has ended.
+    pub fn look(&self) {
+        let (looks, changed) = &*self.looks;
+        let mut now = looks.lock().expect("no holder panics here");
+        let awaited = now.begun + 1;
+        now.is_asked = true;
+        changed.notify_all();
+        let waits = |now: &mut Looks| !now.is_over && now.ended < awaited;
+        drop(changed.wait_while(now, waits));
+    }
+}
+
+/// Says that the thread has ended, however it does.
+struct Over(Arc<(Mutex<Looks>, Condvar)>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        let (looks, changed) = &*self.0;
+        looks.lock().expect("no holder panics here").is_over = true;
+        changed.notify_all();
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        let (ended, changed) = &*self.ends;
-        *ended.lock().expect("no holder panics here") = true;
-        changed.notify_all();
+        drop(Over(self.looks.clone()));
         if let Some(thread) = self.thread.take() {
             // One that panicked has said so, and watches no more.
             let _ = thread.join();
@@ -164,28 +202,16 @@ impl Drop for Watcher {
 }
 
 impl Watched {
-    /// Looks once. `said` is what the operator has heard and holds still: it is said once.
-    fn look(&mut self, said: &mut BTreeSet<String>) {
+    /// Looks once, and again after it has written the group file: of several servers that write it, the last one has
+    /// then seen all that had. `said` is what the operator has heard and holds still: it is said once.
+    pub fn look(&mut self, said: &mut BTreeSet<String>) {
         let mut wrong = BTreeSet::new();
         if let Err(refused) = self.rendezvous.check(&mut self.shared) {
             wrong.insert(format!(
                 "others do not find this server of the cluster any more: {refused}"
             ));
         }
-        match self.rendezvous.contacts(&mut self.shared) {
-            Ok(contacts) => {
-                self.take(&contacts);
-                let found = Others::of(&contacts, self.cluster, self.own);
-                let mut others = self.others.lock().expect("no holder panics here");
-                if let Err(error) = others.take(found) {
-                    wrong.insert(format!("the group file does not name all servers: {error}"));
-                }
-            }
-            Err(refused) => {
-                let path = self.shared.path("");
-                wrong.insert(format!("{}: {refused}", path.display()));
-            }
-        }
+        while self.find_others(&mut wrong) {}
         let renewed = self
             .certificates
             .as_mut()
@@ -208,6 +234,25 @@ impl Watched {
         *said = wrong;
     }
 
+    /// Finds out where the others are. Gives whether the group file was written anew for it. `wrong`: what the operator is to know.
+    fn find_others(&mut self, wrong: &mut BTreeSet<String>) -> bool {
+        let contacts = match self.rendezvous.contacts(&mut self.shared) {
+            Ok(contacts) => contacts,
+            Err(refused) => {
+                let path = self.shared.path("");
+                wrong.insert(format!("{}: {refused}", path.display()));
+                return false;
+            }
+        };
+        self.take(&contacts);
+        let found = Others::of(&contacts, self.cluster, self.own);
+        let mut others = self.others.lock().expect("no holder panics here");
+        others.take(found).unwrap_or_else(|error| {
+            wrong.insert(format!("the group file does not name all servers: {error}"));
+            false
+        })
+    }
+
     /// Has the service know where voters are today. One whose file is not seen is where it was.
     fn take(&mut self, contacts: &[Contact]) {
         let mut known = self.voters.clone();
@@ -218,5 +263,42 @@ impl Watched {
             self.service.set_voters(known.keys().copied().collect());
             self.voters = known;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_look_that_is_asked_for_begins_after_it_was() {
+        let (begins, begun) = mpsc::channel();
+        let (goes_on, waits) = mpsc::channel::<()>();
+        let mut watcher = Watcher::start(move || {
+            begins.send(()).unwrap();
+            let _ = waits.recv();
+        })
+        .unwrap();
+        begun.recv().unwrap();
+        let asked = |watcher: &Watcher| watcher.looks.0.lock().unwrap().is_asked;
+        std::thread::scope(|scope| {
+            let asks = scope.spawn(|| watcher.look());
+            while !asked(&watcher) {
+                std::thread::yield_now();
+            }
+            // The one that was under way does not count.
+            goes_on.send(()).unwrap();
+            begun.recv().unwrap();
+            assert!(!asks.is_finished());
+            goes_on.send(()).unwrap();
+            asks.join().unwrap();
+        });
+        drop(goes_on);
+        let thread = watcher.thread.take().unwrap();
+        drop(begun);
+        // It panics at its next look, and nobody waits for it then.
+        watcher.look();
+        assert!(thread.join().is_err());
     }
 }
