@@ -16,6 +16,8 @@ const PIECES: u64 = 80;
 const DATA_BYTES: u64 = PIECE_BYTES * PIECES;
 /// Each piece begins this much further in the pattern.
 const STEP: u64 = 4096 * 7 + 1;
+/// What else is written meanwhile.
+const SPARE_BYTES: u64 = 1 << 30;
 const SERVER_MEMORY: &str = "256MiB";
 const SERVER_MEMORY_BYTES: u64 = 256 << 20;
 /// The program itself, its threads' stacks and allocators.
@@ -26,6 +28,14 @@ const _: () = assert!(DATA_BYTES == 5 << 30);
 #[test]
 fn five_gibibytes_go_through_and_back_within_the_budgets() {
     let rig = Rig::default();
+    // Without space the producer waits for some, as long as it has patience.
+    let space = rustix::fs::statvfs(rig.path("")).unwrap();
+    let free = space.f_bavail * space.f_frsize;
+    assert!(
+        free > DATA_BYTES + SPARE_BYTES,
+        "five gibibytes and one more have to be free in {}, and {free} bytes are",
+        rig.path("").display()
+    );
     let server = rig.serve(&["--memory-bytes-max", SERVER_MEMORY]);
     let options = DriverOptions {
         request_timeout: PATIENCE,
