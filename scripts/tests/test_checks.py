@@ -26,6 +26,7 @@ check "fourth" leaves_a_process
 check "fifth" sh -c 'echo error: of another program; exit 4'
 check "sixth" leaves_a_process
 echo "status of the last: $?"
+check "seventh" sh -c 'echo "  no space left"; exit 1'
 summary
 """
 
@@ -51,5 +52,6 @@ def test_the_summary_names_each_test_that_failed_and_waits_for_no_process_that_i
     assert "---- b stdout ----\nleft: 1" in summary
     assert "FAILED test_c.py::test_d - assert 1 == 2" in summary
     assert "error: of another program" in summary
+    assert "  no space left" in summary
     assert "fine" not in summary
-    assert summary.rstrip().endswith("checks: 2 passed, 5 failed")
+    assert summary.rstrip().endswith("checks: 2 passed, 6 failed")
