@@ -95,6 +95,11 @@ impl Admission {
         }
     }
 
+    /// Lets nobody come any more.
+    pub fn end(&mut self) {
+        self.state = State::Over(Refusal::Over);
+    }
+
     /// Somebody comes with the code, and would get `credential` for it.
     pub fn join(
         &mut self,

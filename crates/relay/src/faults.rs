@@ -25,4 +25,8 @@ faults::faults! {
     Unasked,
     /// Count what waits of streams that nobody reads, as if it could be sent.
     CountsBlocked,
+    /// End a session without a word to whom is being welcomed.
+    ForgetsComing,
+    /// Close a connection at the first frame that comes when the session is over, before all is said.
+    DropsTheWord,
 }

@@ -9,7 +9,7 @@ use crate::rates::Rates;
 use crate::relay::{Bind, Event, Relay, Shared, Target, bind_all, by_name, listen_at, open};
 use crate::session::{SILENT_MAX, STRIPES_MAX, Session, Side};
 use crate::tls;
-use crate::tunnel::{Tunnel, ends};
+use crate::tunnel::{Coming, Tunnel, ends};
 use access::Code;
 use bytes::BytesMut;
 use rustls::ClientConfig;
@@ -197,7 +197,7 @@ struct Joined {
 impl Joined {
     async fn run(self, tunnel: Arc<Tunnel>, first: (Dialled, BytesMut)) -> Result<(), RelayError> {
         let this = Arc::new(self);
-        let mut first = Some(first);
+        let mut first = Some((first, tunnel.coming()));
         for _ in 0..this.stripes {
             tokio::spawn(this.clone().keep(tunnel.clone(), first.take()));
         }
@@ -224,27 +224,32 @@ impl Joined {
     }
 
     /// Keeps one connection, and dials it again for as long as the session lasts.
-    async fn keep(self: Arc<Self>, tunnel: Arc<Tunnel>, mut first: Option<(Dialled, BytesMut)>) {
+    async fn keep(
+        self: Arc<Self>,
+        tunnel: Arc<Tunnel>,
+        mut first: Option<((Dialled, BytesMut), Coming)>,
+    ) {
         let mut pause = PAUSE_FIRST;
         // Since when nobody but who refuses has answered.
         let mut refused = None;
         loop {
             let come = async {
                 match first.take() {
-                    Some(first) => Ok(first),
-                    None => self.come_again().await,
+                    Some((first, coming)) => Ok((first, Some(coming))),
+                    None => self.come_again().await.map(|again| (again, None)),
                 }
             };
             let come = tokio::select! {
+                biased;
                 come = come => come,
                 _ = tunnel.over() => return,
             };
             match come {
-                Ok((dialled, rest)) => {
+                Ok(((dialled, rest), coming)) => {
                     pause = PAUSE_FIRST;
                     refused = None;
                     let at = ends(dialled.stream.get_ref().0);
-                    match tunnel.carry(dialled.stream, rest, at).await {
+                    match tunnel.carry(coming, dialled.stream, rest, at).await {
                         Err(RelayError::Over(_)) | Ok(()) => return,
                         Err(RelayError::Protocol(why)) => self.shared.events.send(Event::Note(why)),
                         Err(_) => {}

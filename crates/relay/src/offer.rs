@@ -11,7 +11,7 @@ use crate::relay::{Bind, Event, Relay, Shared, Target, bind_all, by_name, listen
 use crate::session::{STRIPES_MAX, Session, Side};
 use crate::strangers::{Stranger, Strangers};
 use crate::tls;
-use crate::tunnel::{Targets, Tunnel, ends};
+use crate::tunnel::{Coming, Targets, Tunnel, ends};
 use access::{CODE_BYTES, Code, Rendezvous};
 use bytes::BytesMut;
 use std::net::SocketAddr;
@@ -325,7 +325,7 @@ impl Reception {
                 Purpose::Attach => Refusal::Unknown,
             }),
         };
-        let (welcome, tunnel) = match answer {
+        let (welcome, coming) = match answer {
             Ok(admitted) => admitted,
             Err(refusal) => {
                 if refusal == Refusal::Wrong
@@ -349,7 +349,7 @@ impl Reception {
         )
         .await;
         if let Ok(Ok(())) = said
-            && let Err(RelayError::Protocol(why)) = tunnel.carry(stream, rest, at).await
+            && let Err(RelayError::Protocol(why)) = coming.carry(stream, rest, at).await
             && let Some(offering) = &meant
         {
             let note = Event::Note(format!("{from}: {why}"));
@@ -394,6 +394,8 @@ impl Offering {
                     }
                 },
                 () = self.shared.stop.notified() => {
+                    // Whoever came before this is there, and told.
+                    self.admission.lock().expect("no holder panics").end();
                     if let Some(tunnel) = self.shared.tunnel.get() {
                         tunnel.leave(Reason::Leaves).await;
                     }
@@ -422,7 +424,7 @@ impl Offering {
         binding: &Binding,
         hello: &Hello,
         from: &str,
-    ) -> Result<(Welcome, Arc<Tunnel>), Refusal> {
+    ) -> Result<(Welcome, Coming), Refusal> {
         let now = Instant::now();
         let mut admission = self.admission.lock().expect("no holder panics");
         let lasts = admission.ends().saturating_duration_since(now);
@@ -454,6 +456,7 @@ impl Offering {
                 };
                 let session = Session::new(Side::Offered, rates, &Memory::of_process(), now);
                 let tunnel = Tunnel::new(session, self.targets.clone(), self.shared.events.clone());
+                let coming = tunnel.coming();
                 // One code lets one in, so that this is the first time.
                 let _ = self.shared.tunnel.set(tunnel.clone());
                 self.shared.events.send(Event::Joined {
@@ -468,12 +471,12 @@ impl Offering {
                     &hello.targets,
                     &self.shared.events,
                 );
-                Ok((welcome(&admitted, admitted.credential.secret()), tunnel))
+                Ok((welcome(&admitted, admitted.credential.secret()), coming))
             }
             Purpose::Attach => {
                 let admitted = admission.attach(now, binding, hello.session, &hello.proof)?;
                 let tunnel = self.shared.tunnel.get().ok_or(Refusal::Unknown)?;
-                Ok((welcome(&admitted, [0; 32]), tunnel.clone()))
+                Ok((welcome(&admitted, [0; 32]), tunnel.coming()))
             }
         }
     }

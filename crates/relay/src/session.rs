@@ -20,8 +20,10 @@ use net::Bucket;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
+mod stage;
 mod terms;
 
+use stage::Stage;
 pub use terms::{Broken, Next, Read, Side, Stripe, Wake};
 
 /// Connections of a session at once.
@@ -127,7 +129,7 @@ pub struct Session {
     asked: Instant,
     heard: Instant,
     started: Instant,
-    over: Option<Reason>,
+    stage: Stage,
     account: Account,
     wakes: Vec<Wake>,
 }
@@ -159,18 +161,20 @@ impl Session {
             asked: now,
             heard: now,
             started: now,
-            over: None,
+            stage: Stage::Open,
             account: Account::default(),
             wakes: Vec::new(),
         }
     }
 
-    /// Takes a connection. `None` if there are as many as there may be.
+    /// Takes a connection. `None` if there are as many as there may be. Who comes when it is over is told so.
     pub fn attach(&mut self, now: Instant) -> Option<Stripe> {
         let place = self.connections.iter().position(Option::is_none)?;
         self.heard = now;
+        let ping = || Frame::Ping(self.clock(now));
+        let first = self.over().map_or_else(ping, Frame::Goodbye);
         self.connections[place] = Some(Connection {
-            control: VecDeque::from([Frame::Ping(self.clock(now))]),
+            control: VecDeque::from([first]),
             ready: VecDeque::new(),
             heard: now,
             pinged: now,
@@ -196,7 +200,7 @@ impl Session {
         if self.connections[place].take().is_none() {
             return;
         }
-        if self.over.is_none() {
+        if self.over().is_none() {
             self.account.cuts += 1;
         }
         for (by, frame) in std::mem::take(&mut self.last_words) {
@@ -237,7 +241,12 @@ impl Session {
 
     /// Why it is over, if it is.
     pub fn over(&self) -> Option<Reason> {
-        self.over
+        self.stage.over()
+    }
+
+    /// Whether this side has ended it, whose word may be under way still.
+    pub fn has_left(&self) -> bool {
+        matches!(self.stage, Stage::Left(_))
     }
 
     /// Opens a stream to a target of the other side.
@@ -245,7 +254,7 @@ impl Session {
     /// # Errors
     /// [`Reason::Full`], or why the session is over.
     pub fn open(&mut self, now: Instant, name: &str) -> Result<StreamId, Reason> {
-        if let Some(why) = self.over {
+        if let Some(why) = self.over() {
             return Err(why);
         }
         if self.next_stream > u32::MAX - 2 || !self.has_place() {
@@ -370,7 +379,7 @@ impl Session {
     /// Reads of a stream.
     pub fn read(&mut self, id: StreamId) -> Read {
         let Some(stream) = self.streams.get_mut(&id) else {
-            return Read::Reset(self.over.unwrap_or(Reason::Gone));
+            return Read::Reset(self.over().unwrap_or(Reason::Gone));
         };
         if let Some(reason) = stream.reset {
             self.forget(id);
@@ -414,22 +423,22 @@ impl Session {
 
     /// Ends the session, and tells the other side.
     pub fn leave(&mut self, reason: Reason) {
-        if self.over.is_none() {
+        if self.over().is_none() {
             let places: Vec<usize> = self.places().collect();
             for place in places {
                 let connection = self.connections[place].as_mut().expect("it is there");
                 connection.control.push_back(Frame::Goodbye(reason));
                 self.wake(place);
             }
-            self.end(reason);
+            self.end(Stage::Left(reason));
         }
     }
 
-    fn end(&mut self, reason: Reason) {
-        if self.over.is_some() {
+    fn end(&mut self, stage: Stage) {
+        let (None, Some(reason)) = (self.over(), stage.over()) else {
             return;
-        }
-        self.over = Some(reason);
+        };
+        self.stage = stage;
         let ids: Vec<StreamId> = self.streams.keys().copied().collect();
         for id in ids {
             self.fail(id, reason);
@@ -437,11 +446,14 @@ impl Session {
         self.wakes.push(Wake::Over(reason));
     }
 
-    /// A frame has come.
+    /// A frame has come. Once this side has left it counts for nothing.
     ///
     /// # Errors
     /// [`Broken`]: the session can't go on with who sends that.
     pub fn receive(&mut self, now: Instant, stripe: Stripe, frame: Frame) -> Result<(), Broken> {
+        if self.has_left() {
+            return Ok(());
+        }
         let place = usize::from(stripe.0);
         self.heard = now;
         if let Some(connection) = self.connections[place].as_mut() {
@@ -513,7 +525,7 @@ impl Session {
                 self.sends.set(lower(self.rates.sends, asked), now);
                 self.wake_all();
             }
-            Frame::Goodbye(reason) => self.end(reason),
+            Frame::Goodbye(reason) => self.end(Stage::Ended(reason)),
             Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) => {
                 return Err(Broken("a greeting in the middle of a session"));
             }
@@ -535,7 +547,7 @@ impl Session {
             self.owe_credit(id);
             return Ok(());
         }
-        if self.ended.contains(&id) && !planted(Fault::OpenedTwice) || self.over.is_some() {
+        if self.ended.contains(&id) && !planted(Fault::OpenedTwice) || self.over().is_some() {
             return Ok(());
         }
         if !self.has_place() {
@@ -643,7 +655,7 @@ impl Session {
                 self.wake(place);
             }
         }
-        if now.saturating_duration_since(self.heard) >= SILENT_MAX && self.over.is_none() {
+        if now.saturating_duration_since(self.heard) >= SILENT_MAX && self.over().is_none() {
             let ids: Vec<StreamId> = self.streams.keys().copied().collect();
             for id in ids {
                 let stream = &self.streams[&id];

@@ -2,6 +2,7 @@
 
 use crate::account::Account;
 use crate::error::RelayError;
+use crate::faults::{Fault, planted};
 use crate::frame::{Frame, PAYLOAD_BYTES_MAX, Reason, StreamId};
 use crate::relay::{Event, Events};
 use crate::session::{Next, Read, STRIPES_MAX, Session, Stripe, Wake};
@@ -90,6 +91,8 @@ pub(crate) fn ends(socket: &TcpStream) -> Option<Ends> {
 
 struct State {
     session: Session,
+    /// Connections that are welcomed, and do not carry it yet.
+    coming: usize,
     streams: HashMap<StreamId, Arc<Signals>>,
 }
 
@@ -99,6 +102,31 @@ struct Signals {
     readable: Notify,
     writable: Notify,
     failed: Notify,
+}
+
+/// A connection that is welcomed, and does not carry the session yet. It is told if that ends meanwhile.
+pub(crate) struct Coming(Arc<Tunnel>);
+
+impl Coming {
+    /// As [`Tunnel::carry`].
+    pub(crate) async fn carry<S>(
+        self,
+        stream: S,
+        rest: BytesMut,
+        ends: Option<Ends>,
+    ) -> Result<(), RelayError>
+    where
+        S: AsyncRead + AsyncWrite,
+    {
+        let tunnel = self.0.clone();
+        tunnel.carry(Some(self), stream, rest, ends).await
+    }
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.0.state().coming -= 1;
+    }
 }
 
 /// How the task of a stream ends before both directions have.
@@ -114,6 +142,7 @@ impl Tunnel {
         Arc::new(Self {
             state: Mutex::new(State {
                 session,
+                coming: 0,
                 streams: HashMap::new(),
             }),
             stripes: Default::default(),
@@ -133,6 +162,12 @@ impl Tunnel {
     /// Whether there is a connection.
     pub(crate) fn is_connected(&self) -> bool {
         self.state().session.stripes() > 0
+    }
+
+    /// Says that a connection is being welcomed.
+    pub(crate) fn coming(self: &Arc<Self>) -> Coming {
+        self.state().coming += 1;
+        Coming(self.clone())
     }
 
     /// Does something with the session, and wakes who has something to do then.
@@ -202,7 +237,12 @@ impl Tunnel {
     pub(crate) async fn leave(self: &Arc<Self>, reason: Reason) {
         self.with(|session| session.leave(reason));
         let deadline = tokio::time::Instant::now() + LEAVE_TIMEOUT * 2;
-        while self.state().session.stripes() > 0 && tokio::time::Instant::now() < deadline {
+        let is_told = || {
+            let state = self.state();
+            let comes = state.coming > 0 && !planted(Fault::ForgetsComing);
+            state.session.stripes() == 0 && !comes
+        };
+        while !is_told() && tokio::time::Instant::now() < deadline {
             sleep(Duration::from_millis(5)).await;
         }
     }
@@ -223,8 +263,11 @@ impl Tunnel {
     }
 
     /// Carries the session over a connection until that is gone. `rest` is what has come of it, `ends` where it is.
+    ///
+    /// `coming`: what it was until now.
     pub(crate) async fn carry<S>(
         self: &Arc<Self>,
+        coming: Option<Coming>,
         stream: S,
         rest: BytesMut,
         ends: Option<Ends>,
@@ -236,6 +279,7 @@ impl Tunnel {
             let is_first = session.stripes() == 0;
             (session.attach(Instant::now()), is_first)
         });
+        drop(coming);
         let Some(stripe) = stripe else {
             return Err(RelayError::Refused(crate::frame::Refusal::Full));
         };
@@ -309,7 +353,9 @@ impl Tunnel {
                 for frame in frames.drain(..) {
                     session.receive(now, stripe, frame)?;
                 }
-                Ok(session.over())
+                // Until all is said the connection is there, whatever comes on it.
+                let speaks = session.has_left() && !planted(Fault::DropsTheWord);
+                Ok(session.over().filter(|_| !speaks))
             });
             decoded?;
             match over {
@@ -533,4 +579,101 @@ impl Tunnel {
 fn abort(socket: TcpStream) {
     // Without it the program sees an end in order.
     let _ = SockRef::from(&socket).set_linger(Some(Duration::ZERO));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults;
+    use crate::memory::Memory;
+    use crate::rates::Rates;
+    use crate::relay::Relay;
+    use crate::session::Side;
+    use tokio::io::{DuplexStream, duplex};
+
+    /// Repeats of what goes one way or the other by chance.
+    const TIMES: usize = 32;
+
+    fn tunnel() -> Arc<Tunnel> {
+        let session = Session::new(
+            Side::Offered,
+            Rates::default(),
+            &Memory::of(1 << 30),
+            Instant::now(),
+        );
+        let (_relay, shared) = Relay::lent();
+        Tunnel::new(session, Targets::new(), shared.events.clone())
+    }
+
+    /// In this thread, where faults are planted.
+    fn run<T>(act: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_all().build().unwrap();
+        runtime.block_on(act)
+    }
+
+    /// Reads until the end. Whether that was announced.
+    async fn is_told(mut far: DuplexStream) -> bool {
+        let mut input = BytesMut::new();
+        let mut told = false;
+        while far.read_buf(&mut input).await.is_ok_and(|count| count > 0) {
+            while let Ok(Some(frame)) = Frame::decode(&mut input, PAYLOAD_BYTES_MAX) {
+                told |= frame == Frame::Goodbye(Reason::Leaves);
+            }
+            if told {
+                return true;
+            }
+        }
+        told
+    }
+
+    #[test]
+    fn the_word_is_said_whatever_comes_meanwhile() {
+        let says = || {
+            run(async {
+                let (tunnel, (near, mut far)) = (tunnel(), duplex(1 << 16));
+                let carry = tokio::spawn({
+                    let tunnel = tunnel.clone();
+                    async move { tunnel.carry(None, near, BytesMut::new(), None).await }
+                });
+                // Its first ping: then it waits for more.
+                let mut first = BytesMut::new();
+                while !matches!(Frame::decode(&mut first, PAYLOAD_BYTES_MAX), Ok(Some(_))) {
+                    far.read_buf(&mut first).await.unwrap();
+                }
+                let mut out = BytesMut::new();
+                Frame::Ping(1).encode(&mut out);
+                far.write_all(&out).await.unwrap();
+                let (told, ()) = tokio::join!(is_told(far), tunnel.leave(Reason::Leaves));
+                let _ = carry.await;
+                told
+            })
+        };
+        assert!((0..TIMES).all(|_| says()));
+        let fault = || (0..TIMES).all(|_| says());
+        assert!(!faults::with(faults::Fault::DropsTheWord, fault));
+    }
+
+    #[test]
+    fn who_is_being_welcomed_when_it_ends_is_told_before_that_is_over() {
+        let says = || {
+            run(async {
+                let (tunnel, (near, far)) = (tunnel(), duplex(1 << 16));
+                let coming = tunnel.coming();
+                let told = std::cell::Cell::new(false);
+                let leaves = async {
+                    tunnel.leave(Reason::Leaves).await;
+                    told.get()
+                };
+                let comes = async {
+                    tokio::task::yield_now().await;
+                    let _ = coming.carry(near, BytesMut::new(), None).await;
+                };
+                let hears = async { told.set(is_told(far).await) };
+                tokio::join!(leaves, comes, hears).0
+            })
+        };
+        assert!((0..TIMES).all(|_| says()));
+        assert!(!faults::with(faults::Fault::ForgetsComing, says));
+    }
 }

@@ -501,6 +501,25 @@ fn the_end_is_heard_and_ends_all() {
     assert_eq!(world.sides[OFFERED].open(now, "t"), Err(Reason::Leaves));
 }
 
+#[test]
+fn who_comes_when_it_is_over_is_told_and_counts_for_nothing_more() {
+    let (mut world, id) = opened();
+    let now = world.now;
+    let left = &mut world.sides[JOINED];
+    left.leave(Reason::Leaves);
+    let late = left.attach(now).unwrap();
+    assert_eq!(
+        left.next(now, late),
+        Next::Frame(Frame::Goodbye(Reason::Leaves))
+    );
+    left.receive(now, late, Frame::Ping(1)).unwrap();
+    left.receive(now, late, Frame::Goodbye(Reason::Over))
+        .unwrap();
+    assert_eq!(left.next(now, late), Next::Idle);
+    assert_eq!(left.over(), Some(Reason::Leaves));
+    assert_eq!(left.read(id), Read::Reset(Reason::Leaves));
+}
+
 /// Bytes of each of `streams` that pass in `seconds` of the clock, with a sender that never has too little.
 fn pass(rate: u64, streams: usize, seconds: u64) -> Vec<usize> {
     let mut world = World::new(
