@@ -8,8 +8,8 @@
 mod rig;
 
 use client::{
-    ConsumerOptions, Driver, DriverOptions, Endpoint, Event, ProducerOptions, PushFuture,
-    TopicHandle,
+    ConsumerOptions, Driver, DriverOptions, Endpoint, Event, NodeState, ProducerOptions,
+    PushFuture, TopicHandle,
 };
 use rig::hosts::Hosts;
 use rig::{Rig, ServerProcess, WATCHDOG};
@@ -218,6 +218,7 @@ fn kill_again(rig: &Rig, sites: &[Site], hosts: Option<&Hosts>) {
     for load in loads {
         load.finish(&driver);
     }
+    until_none_is_away(&driver);
     driver.close(WATCHDOG).unwrap();
     let journals = journals.to_str().unwrap();
     let audit = rig
@@ -227,6 +228,19 @@ fn kill_again(rig: &Rig, sites: &[Site], hosts: Option<&Hosts>) {
     assert_eq!(summary["findings"], 0);
     assert!(summary["journal_records"].as_u64().unwrap() > 0);
     eprintln!("{summary}");
+}
+
+/// Waits until the table has no server as away: one that was is so until the others have reached it again.
+fn until_none_is_away(driver: &Driver) {
+    let until = Instant::now() + WATCHDOG;
+    let states = || -> Vec<NodeState> {
+        let nodes = driver.list_nodes().unwrap();
+        nodes.into_iter().map(|node| node.state).collect()
+    };
+    while states().contains(&NodeState::Away) {
+        assert!(Instant::now() < until, "{:?}", states());
+        std::thread::yield_now();
+    }
 }
 
 /// What happens to a server.
