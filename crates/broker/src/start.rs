@@ -555,6 +555,11 @@ pub trait Upstream {
     fn is_linked(&self) -> bool {
         true
     }
+
+    /// How long the leader may send nothing; `None`: as long as a change of the table waits for it.
+    fn patience(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// What a wait for the leader came to.
@@ -568,7 +573,7 @@ pub enum FromLeader {
     Linked,
     /// The link is gone, and what was on its way. Another one may come.
     Cut,
-    /// The link is gone, and nothing more comes.
+    /// The link is gone, and nothing more comes or is waited for.
     Gone,
 }
 
@@ -580,7 +585,8 @@ fn catch_up(
     disk: &dyn Disk,
     options: &NodeOptions,
 ) -> Result<(), NodeError> {
-    let patience = options.limits.leader_timeout;
+    let usual = options.limits.leader_timeout;
+    let patience = upstream.patience().unwrap_or(usual);
     let mut until = upstream.now().monotonic + patience;
     // Why the copy is not written, as far as is known.
     let mut held = None;

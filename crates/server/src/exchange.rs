@@ -1,6 +1,7 @@
 //! What the nodes of a process have of others: a mailbox each, and a way to those others. They are in the same process
 //! ([`Exchange`]), or wherever the service of a cluster reaches them.
 
+use crate::interruption::Patience;
 use broker::PeerInput;
 use broker::controller::LEADER;
 use broker::node::Input;
@@ -110,18 +111,23 @@ pub struct Peers {
 enum Way {
     /// In this process, for as long as they run.
     Exchange(Arc<Exchange>),
-    /// Wherever the one is that leads the cluster's table: links come and go.
-    Service(ServiceHandle),
+    /// Wherever the one is that leads the cluster's table: links come and go, and a start waits so long.
+    Service(ServiceHandle, Patience),
 }
 
 impl Peers {
     /// The way of a node of a cluster, whose service fills the mailbox.
-    pub fn of_cluster(node: NodeId, own: Arc<Mailbox>, service: ServiceHandle) -> Self {
+    pub fn of_cluster(
+        node: NodeId,
+        own: Arc<Mailbox>,
+        service: ServiceHandle,
+        patience: Patience,
+    ) -> Self {
         Self {
             node,
             own,
             link: AtomicU64::new(0),
-            way: Way::Service(service),
+            way: Way::Service(service, patience),
         }
     }
 
@@ -133,13 +139,21 @@ impl Peers {
                     leader.put(PeerInput::Up(self.node));
                 }
             }
-            Way::Service(service) => service.node_up(self.node),
+            Way::Service(service, _) => service.node_up(self.node),
         }
     }
 
     /// Whether the link to the one that leads stands from the beginning on, and ends with that one: else it comes and goes.
     pub fn is_fixed(&self) -> bool {
-        matches!(self.way, Way::Exchange(_))
+        self.patience().is_none()
+    }
+
+    /// How long a start waits for that one, where it comes and goes.
+    pub fn patience(&self) -> Option<&Patience> {
+        match &self.way {
+            Way::Exchange(_) => None,
+            Way::Service(_, patience) => Some(patience),
+        }
     }
 
     /// The next thing that comes. Waits at most as long for it.
@@ -178,7 +192,7 @@ impl Peers {
                     other.put(PeerInput::Message(self.node, message));
                 }
             }
-            Way::Service(service) => {
+            Way::Service(service, _) => {
                 let link = self.link.load(Ordering::Relaxed);
                 service.send(self.node, link, message);
             }
@@ -217,7 +231,7 @@ impl Drop for Peers {
                     other.put(PeerInput::Down(self.node));
                 }
             }
-            Way::Service(service) => service.node_down(self.node),
+            Way::Service(service, _) => service.node_down(self.node),
         }
     }
 }

@@ -7,6 +7,13 @@ use std::time::Duration;
 #[derive(Debug, Clone, Default)]
 pub struct Interruption(Arc<State>);
 
+/// How long a start waits for other servers, and what ends that.
+#[derive(Debug, Clone)]
+pub(crate) struct Patience {
+    pub time: Duration,
+    pub interruption: Interruption,
+}
+
 #[derive(Debug, Default)]
 struct State {
     /// Set once, and never back.

@@ -516,7 +516,12 @@ fn open_node(
         }
         _ => Node::open(options, now),
     };
-    let (node, start) = opened.map_err(|error| ServerError::Node(error.to_string()))?;
+    let patience = seat.peers.as_ref().and_then(|peers| peers.patience());
+    let is_interrupted = patience.is_some_and(|it| it.interruption.wait(Duration::ZERO));
+    let (node, start) = opened.map_err(|error| match is_interrupted {
+        true => ServerError::Interrupted("the cluster's table was not read".to_owned()),
+        false => ServerError::Node(error.to_string()),
+    })?;
     // None of these is left out: each may be about another loss.
     for line in start.lines.iter().chain(&start.failed) {
         log.write_each(&Line::warning(line.clone()));

@@ -25,6 +25,8 @@ use wire::table::TableMessage;
 const PROCESSORS_EACH: usize = 2;
 /// Where the shards behind the first are, in the data directory.
 const FOLDER: &str = "shards";
+/// How often it is looked whether a start that waits for the cluster's table is to end.
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
 /// How many shards a start with these settings has.
 ///
@@ -199,13 +201,21 @@ impl Upstream for Joining<'_> {
         let until = Instant::now() + within;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            match self.peers.wait_for_next(left) {
+            let time = match self.peers.patience() {
+                Some(patience) if patience.interruption.wait(Duration::ZERO) => {
+                    return FromLeader::Gone;
+                }
+                Some(_) => left.min(LOOK),
+                None => left,
+            };
+            match self.peers.wait_for_next(time) {
                 Some(PeerInput::Message(LEADER, message)) => return FromLeader::Message(message),
                 Some(PeerInput::Down(LEADER)) if self.peers.is_fixed() => return FromLeader::Gone,
                 Some(PeerInput::Down(LEADER)) => return FromLeader::Cut,
                 Some(PeerInput::Up(LEADER)) => return FromLeader::Linked,
                 // Of a node that matters to the leader alone.
                 Some(_) => {}
+                None if time < left => {}
                 None => return FromLeader::Nothing,
             }
         }
@@ -213,6 +223,10 @@ impl Upstream for Joining<'_> {
 
     fn is_linked(&self) -> bool {
         self.peers.is_fixed()
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        self.peers.patience().map(|patience| patience.time)
     }
 }
 

@@ -129,7 +129,7 @@ fn another(home: u32) -> String {
 
 #[test]
 fn a_start_whose_leader_does_not_answer_is_refused() {
-    struct Nobody(Now, FromLeader);
+    struct Nobody(Now, FromLeader, Option<Duration>);
     impl Upstream for Nobody {
         fn now(&mut self) -> Now {
             self.0
@@ -139,15 +139,24 @@ fn a_start_whose_leader_does_not_answer_is_refused() {
             self.0.monotonic += within;
             self.1.clone()
         }
+        fn patience(&self) -> Option<Duration> {
+            self.2
+        }
     }
     let mut nodes = Nodes::new(None);
     nodes.create(1, "t").unwrap();
     nodes.cut();
-    for (received, said) in [
-        (FromLeader::Nothing, "has sent nothing for"),
-        (FromLeader::Gone, "has ended"),
+    let long = Duration::from_secs(120);
+    for (received, patience, said) in [
+        (FromLeader::Nothing, None, "has sent nothing for 5 s"),
+        (
+            FromLeader::Nothing,
+            Some(long),
+            "has sent nothing for 120 s",
+        ),
+        (FromLeader::Gone, Some(long), "has ended"),
     ] {
-        let mut nobody = Nobody(nodes.all[1].now, received);
+        let mut nobody = Nobody(nodes.all[1].now, received, patience);
         let refused = nodes.grounds[1].try_start_led(Some(&mut nobody));
         let error = refused.err().unwrap().to_string();
         assert!(error.contains(said), "{error}");

@@ -23,9 +23,10 @@ use crate::error::{ConfigError, ServerError};
 use crate::exchange::Peers;
 use crate::group_file::{GroupFile, OtherServer};
 use crate::host::{self, Host, random_u128};
-use crate::interruption::Interruption;
+use crate::interruption::{Interruption, Patience};
 use crate::member_file::MemberFile;
 use crate::server_log::ServerLog;
+use crate::shards::LOOK;
 use broker::{Nodes, TableRole};
 use cluster::links::{LinkSettings, LinksConfig, PeerId, PeerLinks, Security};
 use cluster::member::Member;
@@ -47,8 +48,6 @@ use wire::{DirectoryId, NodeId};
 const QUORUM: &str = "quorum";
 /// How often an operator hears whom a start waits for.
 const SAID_EVERY: Duration = Duration::from_secs(10);
-/// How often it is looked whether a start that waits for the cluster's table is to end.
-const LOOK: Duration = Duration::from_millis(100);
 /// In a path: the rank.
 const RANK: &str = "{rank}";
 /// Voters of a new cluster, where nobody says how many.
@@ -445,10 +444,15 @@ impl ClusterPart {
     }
 
     fn seat(&self, node: NodeId, service: ServiceHandle) -> Seat {
+        let patience = Patience {
+            time: self.patience,
+            interruption: self.interruption.clone(),
+        };
+        let own = self.mailboxes.of(node);
         Seat {
             role: TableRole::Follows(node),
             nodes: Arc::new(Nodes::of_table()),
-            peers: Some(Peers::of_cluster(node, self.mailboxes.of(node), service)),
+            peers: Some(Peers::of_cluster(node, own, service, patience)),
         }
     }
 }
