@@ -266,6 +266,10 @@ impl Standing {
             Hindrance::Unanswered => unreachable(format!(
                 "the server is connected, and has not let {title} in yet"
             )),
+            // It is sought where it is said to be, as one that is away.
+            Hindrance::Refused(reply) if reply.code == ErrorCode::NotLeader => {
+                unreachable(reply.to_string())
+            }
             Hindrance::Refused(reply) if lately.is_empty() => ClientError::Server(reply.clone()),
             Hindrance::Refused(reply) => unreachable(reply.to_string()),
             Hindrance::Recovering { until } => ClientError::Recovering {
@@ -370,5 +374,20 @@ mod tests {
         assert!(reported[0].starts_with("consumer c of t has waited for 10 s: no server"));
         assert!(reported[2].starts_with("consumer c of t has waited for 30 s"));
         assert_eq!(reported[3], "consumer c of t goes on, after 35 s");
+    }
+
+    #[test]
+    fn a_topic_that_is_at_another_node_is_unreachable_until_it_is_found() {
+        let (mailbox, standing) = ground();
+        for (code, is_unreachable) in [
+            (ErrorCode::NotLeader, true),
+            (ErrorCode::LimitExceeded, false),
+        ] {
+            let reply = ErrorReply::retryable(code, 0, "why");
+            standing.note(seconds(1), Some(Hindrance::of_refusal(&reply)));
+            let error = standing.verdict(&mailbox.liveness).unwrap_err();
+            let unreachable = matches!(error, ClientError::Unreachable { .. });
+            assert_eq!(unreachable, is_unreachable, "{error}");
+        }
     }
 }
