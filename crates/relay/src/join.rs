@@ -249,7 +249,8 @@ impl Joined {
                     pause = PAUSE_FIRST;
                     refused = None;
                     let at = ends(dialled.stream.get_ref().0);
-                    match tunnel.carry(coming, dialled.stream, rest, at).await {
+                    let coming = coming.unwrap_or_else(|| tunnel.coming());
+                    match coming.carry(dialled.stream, rest, at).await {
                         Err(RelayError::Over(_)) | Ok(()) => return,
                         Err(RelayError::Protocol(why)) => self.shared.events.send(Event::Note(why)),
                         Err(_) => {}

@@ -394,7 +394,7 @@ impl Offering {
                     }
                 },
                 () = self.shared.stop.notified() => {
-                    // Whoever came before this is there, and told.
+                    // A connection that was admitted before has its place in the tunnel, which says the end to it.
                     self.admission.lock().expect("no holder panics").end();
                     if let Some(tunnel) = self.shared.tunnel.get() {
                         tunnel.leave(Reason::Leaves).await;

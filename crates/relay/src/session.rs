@@ -167,7 +167,7 @@ impl Session {
         }
     }
 
-    /// Takes a connection. `None` if there are as many as there may be. Who comes when it is over is told so.
+    /// Takes a connection. `None` if there are as many as there may be. Of a session that is over it says so first.
     pub fn attach(&mut self, now: Instant) -> Option<Stripe> {
         let place = self.connections.iter().position(Option::is_none)?;
         self.heard = now;

@@ -104,11 +104,11 @@ struct Signals {
     failed: Notify,
 }
 
-/// A connection that is welcomed, and does not carry the session yet. It is told if that ends meanwhile.
+/// A connection that is welcomed, and does not carry the session yet. If the session ends meanwhile, that is said there.
 pub(crate) struct Coming(Arc<Tunnel>);
 
 impl Coming {
-    /// As [`Tunnel::carry`].
+    /// Carries the session over a connection until that is gone. `rest` is what has come of it, `ends` where it is.
     pub(crate) async fn carry<S>(
         self,
         stream: S,
@@ -119,7 +119,33 @@ impl Coming {
         S: AsyncRead + AsyncWrite,
     {
         let tunnel = self.0.clone();
-        tunnel.carry(Some(self), stream, rest, ends).await
+        let (stripe, is_first) = tunnel.with(|session| {
+            let is_first = session.stripes() == 0;
+            (session.attach(Instant::now()), is_first)
+        });
+        drop(self);
+        let Some(stripe) = stripe else {
+            return Err(RelayError::Refused(crate::frame::Refusal::Full));
+        };
+        if is_first {
+            tunnel.events.send(Event::Connected);
+        }
+        tunnel.retransmits().begin(stripe, ends);
+        let ended = tunnel.carry_as(stripe, stream, rest).await;
+        tunnel.retransmits().end(stripe);
+        let is_cut = tunnel.with(|session| {
+            session.lost(stripe);
+            session.stripes() == 0 && session.over().is_none()
+        });
+        if is_cut {
+            let why = ended
+                .as_ref()
+                .err()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            tunnel.events.send(Event::Cut(why));
+        }
+        ended
     }
 }
 
@@ -260,48 +286,6 @@ impl Tunnel {
     /// Ends the session without a word: the other side does not know it any more.
     pub(crate) fn end(self: &Arc<Self>, reason: Reason) {
         self.with(|session| session.leave(reason));
-    }
-
-    /// Carries the session over a connection until that is gone. `rest` is what has come of it, `ends` where it is.
-    ///
-    /// `coming`: what it was until now.
-    pub(crate) async fn carry<S>(
-        self: &Arc<Self>,
-        coming: Option<Coming>,
-        stream: S,
-        rest: BytesMut,
-        ends: Option<Ends>,
-    ) -> Result<(), RelayError>
-    where
-        S: AsyncRead + AsyncWrite,
-    {
-        let (stripe, is_first) = self.with(|session| {
-            let is_first = session.stripes() == 0;
-            (session.attach(Instant::now()), is_first)
-        });
-        drop(coming);
-        let Some(stripe) = stripe else {
-            return Err(RelayError::Refused(crate::frame::Refusal::Full));
-        };
-        if is_first {
-            self.events.send(Event::Connected);
-        }
-        self.retransmits().begin(stripe, ends);
-        let ended = self.carry_as(stripe, stream, rest).await;
-        self.retransmits().end(stripe);
-        let is_cut = self.with(|session| {
-            session.lost(stripe);
-            session.stripes() == 0 && session.over().is_none()
-        });
-        if is_cut {
-            let why = ended
-                .as_ref()
-                .err()
-                .map(ToString::to_string)
-                .unwrap_or_default();
-            self.events.send(Event::Cut(why));
-        }
-        ended
     }
 
     async fn carry_as<S>(
@@ -633,8 +617,8 @@ mod tests {
             run(async {
                 let (tunnel, (near, mut far)) = (tunnel(), duplex(1 << 16));
                 let carry = tokio::spawn({
-                    let tunnel = tunnel.clone();
-                    async move { tunnel.carry(None, near, BytesMut::new(), None).await }
+                    let coming = tunnel.coming();
+                    coming.carry(near, BytesMut::new(), None)
                 });
                 // Its first ping: then it waits for more.
                 let mut first = BytesMut::new();
