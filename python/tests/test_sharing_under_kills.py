@@ -43,6 +43,7 @@ class Crew:
         self.started = 0
         self.places: list[tuple[str, subprocess.Popen[bytes]]] = []
         self.stopped: set[int] = set()
+        self.ending: set[str] = set()
         for role in ["produce", "work", "work", "work", "read", "read", "read"]:
             self.places.append((role, self.start(role, len(self.places))))
 
@@ -72,13 +73,16 @@ class Crew:
             self.stop_or_continue(place)
 
     def end(self, *roles: str) -> None:
+        self.ending.update(roles)
         ending = [process for role, process in self.places if role in roles]
         for process in ending:
             process.terminate()
         codes = {process.wait(WATCHDOG) for process in ending}
         # One that was only just started may not have come to listen to it.
-        errors = "\n".join(log.read_text() for log in self.directory.glob("errors-*"))
-        assert codes <= {0, -signal.SIGTERM}, f"seed {SEED}: {codes}: {errors}"
+        assert codes <= {0, -signal.SIGTERM}, f"seed {SEED}: {codes}: {self.errors()}"
+
+    def errors(self) -> str:
+        return "\n".join(log.read_text() for log in self.directory.glob("errors-*"))
 
     def lines(self, role: str) -> Iterator[list[str]]:
         for journal in self.directory.glob(f"{role}-*"):
@@ -86,6 +90,10 @@ class Crew:
                 yield line.split()
 
     def progress(self) -> int:
+        """How much was done; nobody may have ended by itself, for nothing is done by who has."""
+        ended = [f"{role} {process.args[-2]}: {process.returncode}" for role, process in self.places
+                 if role not in self.ending and process.poll() is not None]
+        assert not ended, f"seed {SEED}: ended by themselves: {ended}: {self.errors()}"
         return sum(journal.stat().st_size for journal in self.directory.iterdir())
 
 
