@@ -276,6 +276,8 @@ pub enum NodeError {
     Loss(String),
     /// The data directory cannot be read.
     Disk(DiskError),
+    /// It was interrupted while it read the table from the one that leads.
+    Interrupted,
 }
 
 impl fmt::Display for NodeError {
@@ -284,6 +286,7 @@ impl fmt::Display for NodeError {
             Self::Invalid(text) | Self::Record(text) | Self::Loss(text) => f.write_str(text),
             Self::Internal { attempt, source } => write!(f, "{attempt}: {source}"),
             Self::Disk(error) => write!(f, "{error}"),
+            Self::Interrupted => f.write_str("interrupted while the table was read"),
         }
     }
 }
@@ -293,7 +296,7 @@ impl std::error::Error for NodeError {
         match self {
             Self::Internal { source, .. } => Some(source),
             Self::Disk(error) => Some(error),
-            Self::Invalid(_) | Self::Record(_) | Self::Loss(_) => None,
+            Self::Invalid(_) | Self::Record(_) | Self::Loss(_) | Self::Interrupted => None,
         }
     }
 }

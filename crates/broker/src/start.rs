@@ -573,8 +573,10 @@ pub enum FromLeader {
     Linked,
     /// The link is gone, and what was on its way. Another one may come.
     Cut,
-    /// The link is gone, and nothing more comes or is waited for.
+    /// The link is gone, and nothing more comes.
     Gone,
+    /// The start is to end: nothing more is waited for.
+    Interrupted,
 }
 
 /// Takes over what the leader has decided so far. What this node proposed in an earlier life is among that, and its
@@ -639,6 +641,7 @@ fn catch_up(
             FromLeader::Gone => {
                 break format!("the node that leads the table (node {LEADER}) has ended");
             }
+            FromLeader::Interrupted => return Err(NodeError::Interrupted),
         }
     };
     Err(NodeError::Invalid(why))

@@ -22,7 +22,7 @@ use crate::server_log::ServerLog;
 use crate::shards::Joining;
 use crate::storages::Storages;
 use crate::system::{self, End, Parts, ShutdownRequest, System};
-use broker::{ClientCertificates, Counters, Limits, Line, Node, NodeOptions, TableRole};
+use broker::{ClientCertificates, Counters, Limits, Line, Node, NodeError, NodeOptions, TableRole};
 use fabric::{Shm, ShmOptions};
 use log::{Disk, OsDisk, StorageKind};
 use memory::Pool;
@@ -516,11 +516,11 @@ fn open_node(
         }
         _ => Node::open(options, now),
     };
-    let patience = seat.peers.as_ref().and_then(|peers| peers.patience());
-    let is_interrupted = patience.is_some_and(|it| it.interruption.wait(Duration::ZERO));
-    let (node, start) = opened.map_err(|error| match is_interrupted {
-        true => ServerError::Interrupted("the cluster's table was not read".to_owned()),
-        false => ServerError::Node(error.to_string()),
+    let (node, start) = opened.map_err(|error| match error {
+        NodeError::Interrupted => {
+            ServerError::Interrupted("the cluster's table was not read".to_owned())
+        }
+        error => ServerError::Node(error.to_string()),
     })?;
     // None of these is left out: each may be about another loss.
     for line in start.lines.iter().chain(&start.failed) {

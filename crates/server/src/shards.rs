@@ -203,7 +203,7 @@ impl Upstream for Joining<'_> {
             let left = until.saturating_duration_since(Instant::now());
             let time = match self.peers.patience() {
                 Some(patience) if patience.interruption.wait(Duration::ZERO) => {
-                    return FromLeader::Gone;
+                    return FromLeader::Interrupted;
                 }
                 Some(_) => left.min(LOOK),
                 None => left,

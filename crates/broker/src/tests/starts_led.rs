@@ -155,6 +155,7 @@ fn a_start_whose_leader_does_not_answer_is_refused() {
             "has sent nothing for 120 s",
         ),
         (FromLeader::Gone, Some(long), "has ended"),
+        (FromLeader::Interrupted, Some(long), "interrupted"),
     ] {
         let mut nobody = Nobody(nodes.all[1].now, received, patience);
         let refused = nodes.grounds[1].try_start_led(Some(&mut nobody));
