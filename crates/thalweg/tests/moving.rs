@@ -8,6 +8,7 @@ use rig::{Rig, WATCHDOG};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -340,5 +341,54 @@ fn topics_are_spread_evenly_after_a_server_has_joined() {
     }
     let again = rig.run(&["nodes", "balance"]).ok();
     assert!(again.contains("no two nodes differ"), "{again}");
+    drop(servers);
+}
+
+/// A topic and its dead letters do not stay apart because something stood in the way for a moment.
+#[test]
+fn dead_letters_follow_a_topic_also_when_they_cannot_at_once() {
+    let rig = Rig::default();
+    let servers = start(&rig);
+    rig.run(&["topic", "create", "run"]).ok();
+    let home = home_of(&rig, "run");
+    let driver = connect(&rig);
+    let topic = driver.open_topic("run").unwrap();
+    let producer = topic.producer(ProducerOptions::default()).unwrap();
+    let pushed = producer.push_metadata(&b"1"[..]).unwrap();
+    pushed.wait(Some(WATCHDOG)).unwrap();
+    let queue = topic
+        .queue("farm", QueueConsumerOptions::default())
+        .unwrap();
+    assert_eq!(home_of(&rig, "run.dead"), home);
+    // Another mover has them meanwhile.
+    let to = NodeId(if home == 1 { 2 } else { 1 });
+    let (source, target) = (connect(&rig), connect(&rig));
+    let dead = source.open_topic_itself("run.dead").unwrap();
+    dead.begin_move(to).wait().unwrap();
+    let copy = target.topic_as_described(dead.refresh().unwrap()).unwrap();
+    copy.begin_receive(1).wait().unwrap();
+    let node = to.to_string();
+    let mut place = rig.thalweg(&["topic", "place", "run", "--node", &node, "--timeout", "1"]);
+    let mut place = place.stderr(Stdio::piped()).spawn().unwrap();
+    let said = rig::collect(place.stderr.take().unwrap());
+    said.until("run.dead is tried again");
+    assert_eq!(home_of(&rig, "run"), u64::from(to.0));
+    assert_eq!(home_of(&rig, "run.dead"), home);
+    let event = queue.pull(Some(WATCHDOG)).unwrap().unwrap();
+    event.reject("no use").wait(Some(WATCHDOG)).unwrap();
+    let says = format!("thalweg topic place run.dead --node {to}");
+    let until = Instant::now() + WATCHDOG;
+    while !servers.iter().any(|server| server.log().contains(&says)) {
+        assert!(Instant::now() < until, "nobody says {says:?}");
+        thread::yield_now();
+    }
+    drop((copy, target, dead, source));
+    assert_eq!(rig::wait(&mut place).code(), Some(0), "{}", said.whole());
+    assert_eq!(home_of(&rig, "run.dead"), u64::from(to.0));
+    let letters = rig.run(&[
+        "consume", "run.dead", "--name", "one", "--max", "1", "--follow",
+    ]);
+    assert_eq!(letters.ok().lines().count(), 1);
+    queue.close().unwrap();
     drop(servers);
 }

@@ -302,7 +302,12 @@ fn store_letter(
 fn target_of(namespace: &str, name: &str, lent: &Lent<'_>) -> Result<(TopicId, StorageId), String> {
     let entry = lent.commands.table().named(namespace, name);
     let entry = entry.ok_or_else(|| format!("topic {name:?} does not exist"))?;
-    let topic = entry.record.topic;
+    let (topic, home, own) = (entry.record.topic, entry.home(), lent.ctx.node());
+    if home != own {
+        return Err(format!(
+            "topic {name:?} is on node {home}, and has to be on this one: thalweg topic place {name} --node {own}"
+        ));
+    }
     let slots = lent.topics.get(topic).map(|topic| &topic.partitions);
     match slots.and_then(|slots| slots.first()) {
         Some(Slot::Open(storage)) => Ok((topic, *storage)),

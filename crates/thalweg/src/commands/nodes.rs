@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 const BEHIND_MAX: Duration = Duration::from_secs(30);
 /// How often they are asked meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
+/// For how long it is tried to move what comes with a topic behind that one.
+const FOLLOW_MAX: Duration = Duration::from_secs(60);
 
 pub fn run(command: &NodesCommand) -> Result<(), Failure> {
     match command {
@@ -65,6 +67,13 @@ pub fn place(args: &TopicPlaceArgs) -> Result<(), Failure> {
         );
         return Err(Failure::usage(&args.name, why));
     }
+    // What its queues and requesters need goes along.
+    let mut others = Vec::new();
+    for name in companions(&args.name).filter(|name| !is_there(name)) {
+        if driver.topic_exists(&name).about(&name)? {
+            others.push(name);
+        }
+    }
     let mut output = Output::new(args.client.json);
     if is_there(&args.name) {
         // One that was on its way stays.
@@ -72,13 +81,13 @@ pub fn place(args: &TopicPlaceArgs) -> Result<(), Failure> {
         let value = json!({"topic": args.name, "node": to.0, "events": 0});
         output.either(&value, &format!("topic {} stays on node {to}", args.name))?;
     } else {
-        say(&mut output, &args.name, to, go(connection, &args.name, to)?)?;
+        let moved = go(connection, &args.name, to)?;
+        say(&mut output, &args.name, to, moved)?;
     }
-    // What its queues and requesters need goes along.
-    for name in companions(&args.name) {
-        if driver.topic_exists(&name).about(&name)? && !is_there(&name) {
-            say(&mut output, &name, to, go(connection, &name, to)?)?;
-        }
+    output.flush()?;
+    for name in others {
+        let moved = follow(connection, &args.name, &name, to)?;
+        say(&mut output, &name, to, moved)?;
     }
     output.flush()
 }
@@ -245,7 +254,7 @@ fn carry_out(client: &Client, subject: &str, steps: &[Step]) -> Result<(), Failu
     }
 }
 
-/// Moves each topic of a family, and says of each what came of it. Gives how many stay.
+/// Moves each topic of a family, and says of each what came of it: all stay if the first one does. Gives how many do.
 fn move_family(
     output: &mut Output,
     client: &Client,
@@ -253,9 +262,20 @@ fn move_family(
     to: NodeId,
 ) -> Result<u64, Failure> {
     let connection = client.connection.in_namespace(&family.namespace);
+    let Some((first, others)) = family.topics.split_first() else {
+        return Ok(0);
+    };
+    match go(&connection, first, to) {
+        Ok(moved) => say(output, first, to, moved)?,
+        Err(failure) => {
+            report(&failure.to_string());
+            return Ok(family.topics.len() as u64);
+        }
+    }
+    output.flush()?;
     let mut left = 0;
-    for name in &family.topics {
-        match go(&connection, name, to) {
+    for name in others {
+        match follow(&connection, first, name, to) {
             Ok(moved) => say(output, name, to, moved)?,
             Err(failure) => {
                 report(&failure.to_string());
@@ -267,8 +287,9 @@ fn move_family(
     Ok(left)
 }
 
-/// Moves a topic of the connection's namespace.
-fn go(connection: &Connection, name: &str, to: NodeId) -> Result<Moved, Failure> {
+/// Moves a topic of the connection's namespace. Gives what was moved, if that is known: a connection that is lost at the end may
+/// leave it there.
+fn go(connection: &Connection, name: &str, to: NodeId) -> Result<Option<Moved>, Failure> {
     // Each is bound to the node that it talks to about the topic.
     let (source, target) = (connection.driver()?, connection.driver()?);
     let mut shown: Option<(Progress, u64)> = None;
@@ -280,10 +301,55 @@ fn go(connection: &Connection, name: &str, to: NodeId) -> Result<Moved, Failure>
         progress.add(before.saturating_sub(left));
         *before = left;
     });
-    moved.map_err(|error| Failure::new(Code::Failure, name, error.to_string()))
+    let error = match moved {
+        Ok(moved) => return Ok(Some(moved)),
+        Err(error) => error.to_string(),
+    };
+    let own = (connection.namespace().to_owned(), name.to_owned());
+    let there = connection.driver().map(|driver| driver.topics_of_node(to));
+    match there {
+        Ok(Ok(there)) if there.contains(&own) => Ok(None),
+        _ => Err(Failure::new(Code::Failure, name, error)),
+    }
 }
 
-fn say(output: &mut Output, name: &str, to: NodeId, moved: Moved) -> Result<(), Failure> {
+/// Moves a topic behind the one with which it comes. Dead letters and replies of that one wait until it is there, so that a
+/// failure is tried again for a while. Gives what [`go`] does.
+fn follow(
+    connection: &Connection,
+    whose: &str,
+    name: &str,
+    to: NodeId,
+) -> Result<Option<Moved>, Failure> {
+    let began = Instant::now();
+    let mut is_said = false;
+    loop {
+        let failure = match go(connection, name, to) {
+            Ok(moved) => return Ok(moved),
+            Err(failure) => failure,
+        };
+        if began.elapsed() >= FOLLOW_MAX {
+            let why = format!(
+                "{failure}; {whose} is on node {to}, and what its queues and requesters write to {name} waits until that is there too: \
+                 give the same command again"
+            );
+            return Err(Failure::new(Code::Failure, name, why));
+        }
+        if !std::mem::replace(&mut is_said, true) {
+            report(&format!(
+                "{failure}; {whose} is on node {to} already: {name} is tried again, for {} s at most",
+                FOLLOW_MAX.as_secs()
+            ));
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+fn say(output: &mut Output, name: &str, to: NodeId, moved: Option<Moved>) -> Result<(), Failure> {
+    let Some(moved) = moved else {
+        let value = json!({"topic": name, "node": to.0});
+        return output.either(&value, &format!("topic {name} is on node {to}"));
+    };
     let paused_ms = moved.paused.as_secs_f64() * 1e3;
     let value = json!({
         "topic": name,
