@@ -65,7 +65,7 @@ class End:
         self.until(lambda _: text in self.told())
 
     def until_one_is_refused(self, text: str, connect: Callable[[], zmq.Socket[bytes]]) -> None:
-        """Connects sockets until it has said that of one. A socket is told what is spoken here: it may go before it has
+        """Connects sockets until it has said that of one. A socket reads what is spoken here: it may go before it has
         said what it is, and does not come again then."""
         gone = "has gone before its handshake was done"
         while text not in self.told():
