@@ -1,7 +1,7 @@
 # The two commands of a fresh machine are `make demo` and `make test`.
 # Each target is a script of its own name in scripts/.
 
-.PHONY: help check setup wheel install demo demo-steps demo-sites demo-cluster test kill kill-sharing kill-cluster kill-steps bench bench-peers bench-steps bench-sites bench-shards bench-scenarios bench-workloads bench-scale tomography clean
+.PHONY: help check setup wheel install demo demo-steps demo-sites demo-cluster test kill kill-sharing kill-cluster kill-steps bench bench-peers bench-against bench-steps bench-sites bench-shards bench-scenarios bench-workloads bench-scale tomography clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -46,6 +46,9 @@ bench: setup ## measure the event path beside the limits of this machine
 
 bench-peers: ## measure beside Kafka, Redis, RabbitMQ and ZeroMQ, which it sets up: ROUNDS=5 CASES="produce-1k latency"
 	@scripts/bench-peers --rounds $(or $(ROUNDS),5) $(CASES)
+
+bench-against: setup ## measure this build and another one in turn: PROGRAM=PATH_OF_ITS_THALWEG ROUNDS=3 CASES="produce-1k latency"
+	@scripts/bench-against "$(PROGRAM)" --rounds $(or $(ROUNDS),3) $(CASES)
 
 bench-steps: setup ## measure steps of arrays beside ADIOS2's SST and files, and ZeroMQ: ROUNDS=5
 	@scripts/bench-steps --rounds $(or $(ROUNDS),5)

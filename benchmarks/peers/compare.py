@@ -2,10 +2,10 @@
 every server on one core and every client on the other.
 
     compare.py --thalweg PROGRAM --python PROGRAM --build DIR --output DIR [--rounds N] [--scale F]
-               [CASE ...]
+               [--against PROGRAM] [CASE ...]
 
-Prints tables in Markdown; writes peers.json and one SVG a case to the output
-directory. Nothing is left running, and no file outside --build and --output.
+With --against, another build of Thalweg takes the place of all peers. Prints tables in Markdown;
+writes peers.json (or builds.json) and one SVG a case to the output directory. Nothing is left running, and no file outside --build and --output.
 """
 
 import argparse
@@ -37,32 +37,50 @@ from sharing import SHARING
 HERE = Path(__file__).parent
 
 
-class Bench:
-    """What the cases need: servers that live for one case, and counts."""
+class Absent:
+    """A peer that is left out: it takes every call, and does nothing."""
 
-    def __init__(self, options, stack: ExitStack):
+    def __getattr__(self, _name):
+        return lambda *_arguments, **_options: None
+
+
+class Bench:
+    """What the cases need: servers that live for one case, and counts. With `program`, that build of
+    Thalweg and no peers."""
+
+    def __init__(self, options, stack: ExitStack, program: Path | None = None):
         self.options, self.stack = options, stack
+        self.program = program or options.thalweg
+        self.has_peers = program is None
         self.scratch = options.build / "run"
+        if program is not None:
+            self.scratch /= "this" if program == options.thalweg else "other"
 
     def count(self, full: int) -> int:
         return max(100, round(full * self.options.scale))
 
     def thalweg(self, transport: str = "tcp", spin_us: int | None = None) -> Thalweg:
         directory = self.scratch / f"thalweg-{transport}-{spin_us}"
-        server = Thalweg(directory, self.options.thalweg, transport, spin_us)
+        server = Thalweg(directory, self.program, transport, spin_us)
         return self.stack.enter_context(server)
 
-    def kafka(self) -> Kafka:
+    def kafka(self) -> Kafka | Absent:
+        if not self.has_peers:
+            return Absent()
         jars, settings = self.options.build / "kafka", HERE / "kafka-server.properties"
         program = self.options.build / "bin" / "kafka"
         server = Kafka(self.scratch / "kafka", jars, settings, program)
         return self.stack.enter_context(server)
 
-    def redis(self) -> Redis:
+    def redis(self) -> Redis | Absent:
+        if not self.has_peers:
+            return Absent()
         program = self.options.build / "bin" / "redis"
         return self.stack.enter_context(Redis(self.scratch / "redis", program))
 
-    def rabbit(self) -> Rabbit:
+    def rabbit(self) -> Rabbit | Absent:
+        if not self.has_peers:
+            return Absent()
         program = self.options.build / "bin" / "rabbit"
         return self.stack.enter_context(Rabbit(self.scratch / "rabbit", program))
 
@@ -307,10 +325,21 @@ def spread(values: list[float]) -> dict:
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
-def measure(bench: Bench, make, rounds: int) -> dict:
+def both_builds(options, stack: ExitStack, make) -> dict:
+    """Of a case, what is Thalweg's, by two builds in turn."""
+    builds = {"": options.thalweg, ", the other build": options.against}
+    made = {suffix: make(Bench(options, stack, program)) for suffix, program in builds.items()}
+    return {
+        name + suffix: contenders[name]
+        for name in made[""]
+        if name.startswith("Thalweg")
+        for suffix, contenders in made.items()
+    }
+
+
+def measure(contenders: dict, rounds: int) -> dict:
     """Every contender once a round; the first round is not counted. What a round
     wrote is removed between it and the next."""
-    contenders = make(bench)
     results: dict[str, dict[str, list[float]]] = {name: {} for name in contenders}
     for index in range(rounds + 1):
         for name, (server, run) in contenders.items():
@@ -410,6 +439,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the counts of events")
+    parser.add_argument("--against", type=Path, help="another build of thalweg, in place of the peers")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
     options = parser.parse_args()
     # What was started ends with this program, also when it is told to end.
@@ -417,14 +447,14 @@ def main() -> None:
     for case in options.cases:
         if case not in CASES:
             parser.error(f"{case}: no such case; there are {', '.join(CASES)}")
-    for name in ("thalweg", "build", "output"):
+    for name in ("thalweg", "build", "output", *(["against"] if options.against else [])):
         setattr(options, name, getattr(options, name).resolve())
     # Not resolved: it is by its path that it finds its packages.
     options.python = options.python.absolute()
     options.output.mkdir(parents=True, exist_ok=True)
     if len(os.sched_getaffinity(0)) <= max(SERVER_CORE, CLIENT_CORE):
         sys.exit("bench-peers: two cores are needed, one for each side")
-    kept = options.output / "peers.json"
+    kept = options.output / ("builds.json" if options.against else "peers.json")
     everything = json.loads(kept.read_text()) if kept.exists() else {}
     version = subprocess.run(
         [str(options.thalweg), "--version"], check=True, capture_output=True, text=True
@@ -432,7 +462,11 @@ def main() -> None:
     for case in options.cases or CASES:
         title, make = CASES[case]
         with ExitStack() as stack:
-            results = measure(Bench(options, stack), make, options.rounds)
+            if options.against:
+                contenders = both_builds(options, stack, make)
+            else:
+                contenders = make(Bench(options, stack))
+            results = measure(contenders, options.rounds)
         everything[case] = {
             "title": title,
             "version": version.stdout.strip(),

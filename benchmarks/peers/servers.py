@@ -160,10 +160,13 @@ class Thalweg(Server):
     def remove_topics(self) -> None:
         common = ["--group-file", str(self.group_file), "--json"]
         topic = [str(self.program), "topic"]
+        told = subprocess.run([*topic, "delete", "--help"], check=True, capture_output=True)
+        # An older build, measured beside a newer one, does not ask.
+        sure = ["--yes"] if b"--yes" in told.stdout else []
         listed = subprocess.run([*topic, "list", *common], check=True, capture_output=True)
         for line in listed.stdout.splitlines():
             name = json.loads(line)["name"]
-            subprocess.run([*topic, "delete", name, *common], check=True, capture_output=True)
+            subprocess.run([*topic, "delete", *sure, name, *common], check=True, capture_output=True)
 
     def bench(self, work: str, limits: bool = False, **settings) -> dict:
         """One counted repetition of `thalweg bench`, whose topics stay where they

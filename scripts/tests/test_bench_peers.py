@@ -1,13 +1,16 @@
-"""scripts/bench-peers on machines that lack something, and its plots."""
+"""scripts/bench-peers on machines that lack something, what it leaves, and its plots."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 REAL = ("bash", "dirname", "head", "sed", "sort")
@@ -54,6 +57,42 @@ def test_root_has_it_installed_and_is_told_so(tmp_path: Path) -> None:
     assert status == 1, "the installer here installs nothing"
     assert "you are root, so they are installed now" in output
     assert "librdkafka-dev libhiredis-dev libzmq3-dev librabbitmq-dev redis-server" in asked.read_text()
+
+
+def test_what_a_round_leaves_is_removed(tmp_path: Path) -> None:
+    import servers
+
+    if len(os.sched_getaffinity(0)) <= servers.CLIENT_CORE:
+        pytest.skip("two cores are needed, one for each side")
+    program = Path(sys.executable).with_name("thalweg")
+    with servers.Thalweg(tmp_path / "server", program) as server:
+        rates = server.bench("produce", metadata_bytes=100, events=100, durability="written")
+        assert rates["events_per_s"] > 0
+        given = ["topic", "list", "--group-file", str(server.group_file), "--json"]
+        listed = subprocess.run([program, *given], check=True, capture_output=True)
+        assert listed.stdout, "the topic stays until the round is over"
+        server.clean()
+        listed = subprocess.run([program, *given], check=True, capture_output=True)
+        assert not listed.stdout
+
+
+def test_another_build_is_measured_in_place_of_peers(tmp_path: Path) -> None:
+    import servers
+
+    if len(os.sched_getaffinity(0)) <= servers.CLIENT_CORE:
+        pytest.skip("two cores are needed, one for each side")
+    program = Path(sys.executable).with_name("thalweg")
+    compare = ROOT / "benchmarks" / "peers" / "compare.py"
+    given = ["--thalweg", program, "--against", program, "--python", sys.executable]
+    given += ["--build", tmp_path / "run", "--output", tmp_path, "--rounds", "1", "--scale", "0.001"]
+    done = subprocess.run(
+        [sys.executable, compare, *map(str, given), "produce-1k"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "builds.json").read_text())["produce-1k"]["results"]
+    mine = [name for name in results if not name.endswith(", the other build")]
+    assert mine and sorted(results) == sorted(mine + [f"{name}, the other build" for name in mine])
+    assert all(name.startswith("Thalweg ") for name in results)
 
 
 def test_plots_are_svg_with_every_bar(tmp_path: Path) -> None:
