@@ -1,7 +1,7 @@
 //! What clients are answered, and what comes to them unasked.
 //!
 //! Typed, as requests are: a session makes frames of Thalweg's own protocol of it
-//! (`session/encode.rs`), the listener of another protocol whatever that one says.
+//! (`session/answers.rs`), the listener of another protocol whatever that one says.
 
 use bytes::Bytes;
 use wire::message::*;

@@ -7,14 +7,13 @@
 //! [`Effect`](crate::effects::Effect).
 
 mod admission;
+mod answers;
 mod audited;
 mod certificate;
 mod connection;
 mod credential;
 mod decode;
 mod deferred;
-mod delayed;
-mod encode;
 mod examined;
 mod hello;
 mod names;
@@ -44,10 +43,10 @@ use crate::refusal::{Refused, draining, malformed, refuse};
 use crate::request::{Call, ClientInput, Prefetch, Request};
 use crate::timers::Timer;
 use access::Trust;
+use answers::Delayed;
 use connection::Language;
 use credential::{Expiry, Next, Said, Trusted, rates, said_of};
 use deferred::Deferred;
-use delayed::Delayed;
 use names::check_names;
 use net::{Capabilities, Message, Peer, Received};
 use offers::Offers;
@@ -462,7 +461,7 @@ impl Sessions {
             Ok(head) => head,
             Err(error) if error.code == ErrorCode::Malformed => return Err(error),
             Err(error) => {
-                self.send(link, encode::error(caller.id, &error), ctx);
+                self.send(link, answers::error(caller.id, &error), ctx);
                 return Ok(None);
             }
         };
@@ -710,7 +709,7 @@ impl Sessions {
             Some(request)
                 if request.is_quiet && language == Language::Frames && !self.is_draining =>
             {
-                let message = encode::answer(caller.id, answer);
+                let message = answers::answer(caller.id, answer);
                 self.delayed.hold(caller.link, message, ctx);
             }
             Some(_) => self.send_answer(caller, Ok(answer), ctx),
@@ -736,8 +735,8 @@ impl Sessions {
         ctx: &mut Ctx,
     ) {
         match (self.language(link), answer) {
-            (Language::Frames, Ok(answer)) => self.send(link, encode::answer(id, answer), ctx),
-            (Language::Frames, Err(error)) => self.send(link, encode::error(id, &error), ctx),
+            (Language::Frames, Ok(answer)) => self.send(link, answers::answer(id, answer), ctx),
+            (Language::Frames, Err(error)) => self.send(link, answers::error(id, &error), ctx),
             (Language::Foreign, answer) => {
                 send_decoded(link, ClientOutput::Answer { id, answer }, ctx);
             }
@@ -757,7 +756,7 @@ impl Sessions {
             ctx.timers.insert(at, Timer::Pace(link));
         }
         match self.language(link) {
-            Language::Frames => self.send(link, encode::delivery(id, delivery), ctx),
+            Language::Frames => self.send(link, answers::delivery(id, delivery), ctx),
             Language::Foreign => {
                 send_decoded(link, ClientOutput::Delivery { id, delivery }, ctx);
             }
@@ -803,7 +802,7 @@ impl Sessions {
         let reason = error.to_string();
         // The listener of another protocol is given the reason alone, with the end.
         if self.language(link) == Language::Frames {
-            self.send(link, encode::error(id, &error), ctx);
+            self.send(link, answers::error(id, &error), ctx);
         }
         self.close(link, reason, ctx);
     }

@@ -49,7 +49,6 @@ mod producer;
 mod promise;
 mod puller;
 mod queue;
-mod read_ahead;
 mod reader;
 mod received_checksums;
 mod refusals;

@@ -4,22 +4,19 @@
 use super::certificate;
 use super::origin::origin;
 use super::used::{Standing, Used};
-use crate::coordinator::served_topic::Topics;
 use crate::ctx::Ctx;
 use crate::faults::Fault;
-use crate::identity::{self, Identity, Proof};
+use crate::identity::{Identity, Proof};
 use crate::ids::{LinkId, Now};
 use crate::pace::{Direction, Payer, Rate, Whose};
 use crate::refusal::{Refused, refuse};
-use crate::request::Request;
 use access::{AtBound, Bound, Missing, Quota, Quotas, Token, TokenId, Trust, UnixTime};
 use bytes::Bytes;
 use net::Peer;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::message::{
-    ACCESS_TOKEN, Authenticate, Authenticated, CERTIFICATE, Hello, ISSUED, Method,
-    RENEW_CERTIFICATE,
+    ACCESS_TOKEN, Authenticate, Authenticated, CERTIFICATE, Hello, ISSUED, RENEW_CERTIFICATE,
 };
 use wire::{ErrorCode, ErrorReply, SessionId};
 
@@ -334,25 +331,6 @@ fn foreign(access: &access::Identity, namespace: &str) -> Refused {
     )
 }
 
-/// Whether a client may have a request done now. Behind the end of its credential only what gives
-/// back what it was given before is: it may present another one.
-pub(super) fn authorize(
-    identity: &Identity,
-    request: &Request,
-    topics: &Topics,
-    ctx: &Ctx,
-) -> Result<(), Refused> {
-    if ctx.planted(Fault::Unauthorized) && request.method() == Method::ReadData {
-        return Ok(());
-    }
-    let expires = identity.access.expires();
-    let is_over = expires.is_some_and(|expires| ctx.now.unix_ns >= expires.0);
-    if is_over && !request.gives_back() && !ctx.planted(Fault::GraceServes) {
-        return Err(expired(&identity.access, ctx));
-    }
-    identity::authorize(identity, request, topics, ctx.now)
-}
-
 /// The quotas that a client is held to, and whose they are.
 pub(super) fn quotas<'a>(identity: &Identity, quotas: &'a Quotas) -> Vec<(Whose, &'a Quota)> {
     let mut found = Vec::new();
@@ -464,7 +442,7 @@ impl Expiry {
     }
 }
 
-fn expired(identity: &access::Identity, ctx: &Ctx) -> ErrorReply {
+pub(super) fn expired(identity: &access::Identity, ctx: &Ctx) -> ErrorReply {
     let denied = identity.check(UnixTime(ctx.now.unix_ns)).err();
     let why = denied.map_or_else(String::new, |denied| denied.to_string());
     ErrorReply::retryable(ErrorCode::CredentialExpired, RETRY_MS, why)

@@ -1,11 +1,12 @@
 //! What clients are held to: their rights, their project's quota, their token's rate.
 
-use super::credential::{authorize, quotas, rates};
+use super::credential::{expired, quotas, rates};
 use super::{Session, Sessions, Stage, audited};
 use crate::audit::{self, Audited};
+use crate::coordinator::served_topic::Topics;
 use crate::ctx::Ctx;
 use crate::faults::Fault;
-use crate::identity::Identity;
+use crate::identity::{self, Identity};
 use crate::ids::{LinkId, RequestId};
 use crate::io::AccessChange;
 use crate::pace::{Direction, Whose};
@@ -16,6 +17,7 @@ use crate::request::Request;
 use crate::timers::Timer;
 use access::{Bound, Rules};
 use std::sync::Arc;
+use wire::message::Method;
 use wire::{ErrorCode, ErrorReply, SessionId};
 
 impl Sessions {
@@ -34,7 +36,7 @@ impl Sessions {
         let Some(identity) = session.identity() else {
             return Ok(());
         };
-        let allowed = authorize(identity, request, in_use.topics, ctx);
+        let allowed = rights(identity, request, in_use.topics, ctx);
         audited::request(session, identity, request, (in_use.topics, &allowed), ctx);
         allowed?;
         let who = (identity.project(), session.unpaid_bytes);
@@ -129,6 +131,25 @@ impl Sessions {
             _ => ctx.paused.end(link, Pause::Rate),
         }
     }
+}
+
+/// Whether a client may have a request done now. Behind the end of its credential only what gives
+/// back what it was given before is: it may present another one.
+fn rights(
+    identity: &Identity,
+    request: &Request,
+    topics: &Topics,
+    ctx: &Ctx,
+) -> Result<(), Refused> {
+    if ctx.planted(Fault::Unauthorized) && request.method() == Method::ReadData {
+        return Ok(());
+    }
+    let expires = identity.access.expires();
+    let is_over = expires.is_some_and(|expires| ctx.now.unix_ns >= expires.0);
+    if is_over && !request.gives_back() && !ctx.planted(Fault::GraceServes) {
+        return Err(expired(&identity.access, ctx));
+    }
+    identity::authorize(identity, request, topics, ctx.now)
 }
 
 /// Whether a client is held to this quota.

@@ -8,24 +8,26 @@
 //! behind one that was given up. A batch that a full topic drops is no hole: the
 //! server has its numbers for used.
 
-mod batch;
-
 use super::retry;
 use super::wire_session::{Request, Route, Timer, Wire};
-use crate::batch_queue::{Identity, ProducerShared, Take};
+use crate::batch_queue::{Gathering, Identity, ProducerShared, Take};
 use crate::error::ClientError;
+use crate::event::Piece;
 use crate::faults::{Fault, planted};
 use crate::future::{BatchPromise, Stored};
 use crate::journal::JournalRecord;
 use crate::mailbox::Counters;
 use crate::promise::{Promise, Reply};
 use crate::topic_state::TopicState;
-use batch::SentBatch;
+use bytes::Bytes;
+use memory::Reservation;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+use wire::batch::{Header, Origin, STAMP_BYTES};
+use wire::checksum::crc32c_append;
 use wire::codec::Codec;
-use wire::message::{Method, OpenProducer, Produce, Produced, ProducerOpened};
+use wire::message::{Method, OpenProducer, Produce, Produced, ProducerOpened, Region};
 use wire::{ErrorCode, ErrorReply, PartitionIndex, ProducerId, Sequence};
 
 /// How often a batch may be found out of sequence, or damaged on its way,
@@ -38,6 +40,144 @@ enum State {
     Opening,
     Open,
     Failed,
+}
+
+/// A batch that was sealed and is not acknowledged.
+struct SentBatch {
+    /// Head, metadata, inline data.
+    payload: Vec<Bytes>,
+    payload_bytes: u64,
+    /// Large data, sent from where it lies.
+    pieces: Vec<Piece>,
+    /// Where the pieces can be reached while the request is under way.
+    regions: Vec<Region>,
+    /// The request's id on the present connection; none while it is not sent.
+    request: Option<u64>,
+    was_sent: bool,
+    /// The server has taken it for one that leaves a hole: it is sent again
+    /// when everything before it is stored.
+    must_be_first: bool,
+    /// The ack, or that a full topic dropped it, while an earlier batch's is missing.
+    outcome: Option<Result<Produced, ErrorReply>>,
+    identity: Identity,
+    first_sequence: Sequence,
+    count: u32,
+    promise: Arc<BatchPromise>,
+    taken_at: Duration,
+    _reservation: Reservation,
+}
+
+impl SentBatch {
+    fn seal(
+        producer: &ProducerShared,
+        identity: Identity,
+        first_sequence: Sequence,
+        mut gathering: Gathering,
+        now: Duration,
+    ) -> Self {
+        gathering.reservation.shrink_to(gathering.used_bytes());
+        let origin = Origin {
+            topic: producer.topic.id,
+            producer: identity.producer,
+            epoch: identity.epoch,
+            first_sequence,
+        };
+        let block_bytes = producer.topic.definition.data_block_bytes();
+        let sealed = gathering.builder.seal(origin, block_bytes);
+        let payload_bytes = sealed.bytes() as u64;
+        let mut payload = vec![Bytes::from(sealed.head)];
+        let metadata = producer.metadata_buffers.lend(sealed.metadata);
+        let inline = producer.inline_buffers.lend(sealed.inline);
+        let sections = [metadata].into_iter().chain(sealed.shared).chain([inline]);
+        payload.extend(sections.filter(|piece| !piece.is_empty()));
+        Self {
+            payload,
+            payload_bytes,
+            pieces: gathering.pieces,
+            regions: Vec::new(),
+            request: None,
+            was_sent: false,
+            must_be_first: false,
+            outcome: None,
+            identity,
+            first_sequence,
+            count: sealed.event_count,
+            promise: gathering.promise,
+            taken_at: now,
+            _reservation: gathering.reservation,
+        }
+    }
+
+    /// Lets the server read the large data; one region a piece.
+    fn expose(&mut self, wire: &mut Wire<'_>) -> Vec<Region> {
+        self.was_sent = true;
+        if let Some(link) = wire.link() {
+            self.regions = self
+                .pieces
+                .iter()
+                .map(|piece| match &piece.lent {
+                    None => link.expose(piece.bytes.clone()),
+                    Some(lent) => link.expose_sealed(piece.bytes.clone(), lent.seal.clone()),
+                })
+                .collect();
+        }
+        self.regions.clone()
+    }
+
+    /// That somebody changed large data which he had lent, if that was found
+    /// when it was sent.
+    fn changed(&self) -> Option<ClientError> {
+        let lent = self.pieces.iter().filter_map(|piece| piece.lent.as_ref());
+        lent.into_iter().find_map(|lent| lent.changed())
+    }
+
+    /// The request is answered, or of no interest any more.
+    fn unsend(&mut self, wire: &mut Wire<'_>) {
+        let Some(id) = self.request.take() else {
+            return;
+        };
+        wire.end_route(id);
+        wire.return_produce_credit(self.payload_bytes);
+        if let Some(link) = wire.link() {
+            for region in &self.regions {
+                link.withdraw(region);
+            }
+        }
+        self.regions.clear();
+    }
+
+    /// Gives the batch another first sequence number.
+    fn renumber(&mut self, first_sequence: Sequence) {
+        let mut head = self.payload[0].to_vec();
+        let (header, _) =
+            Header::read(&head[STAMP_BYTES..]).expect("the header was written by this process");
+        let header = Header {
+            first_sequence,
+            ..header
+        };
+        header.write(&mut head[STAMP_BYTES..]);
+        self.payload[0] = head.into();
+        self.first_sequence = first_sequence;
+    }
+
+    /// Bytes of the batch and its large data.
+    fn bytes(&self) -> u64 {
+        let pieces: u64 = self
+            .pieces
+            .iter()
+            .map(|piece| piece.bytes.len() as u64)
+            .sum();
+        self.payload_bytes + pieces
+    }
+
+    /// The checksum that the journal keeps: of metadata, inline data and
+    /// large data, one behind the other.
+    fn checksum(&self) -> u32 {
+        let sections = self.payload[1..]
+            .iter()
+            .chain(self.pieces.iter().map(|piece| &piece.bytes));
+        sections.fold(0, |crc, bytes| crc32c_append(crc, bytes))
+    }
 }
 
 /// One partition's batches under way.
