@@ -164,7 +164,7 @@ impl Node {
                     controller.complete(storage, token, result);
                     self.ctx.dirty.controller = true;
                 } else {
-                    self.at(storage, |partition, ctx| {
+                    self.advance_partition(storage, |partition, ctx| {
                         partition.operation_done(token, result, ctx);
                     });
                 }
@@ -650,14 +650,14 @@ impl Node {
     pub(crate) fn advance_dirty(&mut self) {
         loop {
             if let Some(storage) = self.ctx.dirty.partitions.pop_first() {
-                self.advance_partition(storage);
+                self.advance_partition(storage, Partition::advance);
             } else if std::mem::take(&mut self.ctx.dirty.controller) {
                 self.advance_commands();
             } else if let Some(id) = self.ctx.dirty.queues.pop_first() {
                 self.advance_queue(id);
             } else if let Some(topic) = self.ctx.dirty.streams.pop_first() {
                 self.at_streams(|streams, around| streams.advance(topic, around));
-            } else if !self.feed_starved_transfers() && !self.advance_waiting_reads() {
+            } else if !self.advance_starved() {
                 break;
             }
         }
@@ -954,10 +954,14 @@ impl Node {
         });
     }
 
-    /// Advances a partition; one that has closed is forgotten.
-    fn advance_partition(&mut self, storage: StorageId) {
+    /// Advances a partition, by `act`; one that has closed is forgotten.
+    fn advance_partition(
+        &mut self,
+        storage: StorageId,
+        act: impl FnOnce(&mut Partition, &mut Ctx),
+    ) {
         let ended = self.at(storage, |partition, ctx| {
-            partition.advance(ctx);
+            act(partition, ctx);
             partition.ended()
         });
         let Some(ended) = ended.flatten() else {
@@ -972,19 +976,13 @@ impl Node {
         }
     }
 
-    /// Lets `ReadData` calls go on that waited for others, in turn. Says whether any did.
-    fn advance_waiting_reads(&mut self) -> bool {
+    /// Lets transfers go on that waited for the budget, or `ReadData` calls that waited for others, in turn. Says
+    /// whether any did.
+    fn advance_starved(&mut self) -> bool {
         let (partitions, ctx) = (&mut self.partitions, &mut self.ctx);
-        let advanced = self.reads.advance_waiting(partitions, ctx);
+        let moved = feed_starved(partitions, ctx) || self.reads.advance_waiting(partitions, ctx);
         self.route();
-        advanced
-    }
-
-    /// Lets transfers go on that waited for the budget, in turn. Says whether any did.
-    fn feed_starved_transfers(&mut self) -> bool {
-        let fed = feed_starved(&mut self.partitions, &mut self.ctx);
-        self.route();
-        fed
+        moved
     }
 
     fn advance_commands(&mut self) {

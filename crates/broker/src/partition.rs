@@ -21,7 +21,7 @@ use crate::ctx::Ctx;
 use crate::effects::{Copied, Effect, Keep, NewPartition, PartitionAct, WasRead};
 use crate::faults::Fault;
 use crate::ids::{Opening, PartitionKey, RequestId, StorageId, TransferId};
-use crate::io::{Job, Output};
+use crate::io::Job;
 use crate::refusal::{Refused, refuse};
 use crate::timers::Timer;
 use appends::{Appends, Writer};
@@ -72,8 +72,6 @@ pub(crate) struct Partition {
     pub space: PartitionSpace,
     kind: Arc<dyn StorageKind>,
     directory: PathBuf,
-    /// Disk operations that were given out and not yet answered.
-    operations_under_way: usize,
     tick: Tick,
     leaving: Option<Leaving>,
 }
@@ -145,6 +143,7 @@ impl Partition {
                 ends: BTreeMap::new(),
                 failure: None,
                 readings: BTreeMap::new(),
+                operations_under_way: 0,
                 leader_epoch: record.leader_epoch,
                 ended: record.ended.clone(),
             },
@@ -154,7 +153,6 @@ impl Partition {
             space: PartitionSpace::default(),
             directory: partition_directory(&ctx.options.directory, &record),
             kind,
-            operations_under_way: 0,
             tick: Tick {
                 armed: None,
                 end: state.end,
@@ -325,16 +323,16 @@ impl Partition {
         }
     }
 
-    /// A disk operation was carried out.
+    /// A disk operation was carried out, and takes effect.
     pub fn operation_done(
         &mut self,
         token: OperationToken,
         result: Result<Outcome, DiskError>,
         ctx: &mut Ctx,
     ) {
-        self.operations_under_way -= 1;
+        self.store.operations_under_way -= 1;
         self.store.storage.complete(token, result);
-        self.store.touch(ctx);
+        self.advance(ctx);
     }
 
     /// What the partition keeps: by its topic's definition, within `bound`, and whatever one of
@@ -387,14 +385,7 @@ impl Partition {
     pub fn advance(&mut self, ctx: &mut Ctx) {
         self.appends.advance_waiting(&mut self.store, ctx);
         loop {
-            while let Some((token, operation)) = self.store.storage.poll_operation() {
-                self.operations_under_way += 1;
-                ctx.outputs.push_back(Output::Disk {
-                    storage: self.store.id,
-                    token,
-                    operation,
-                });
-            }
+            self.store.hand_out(ctx);
             match self.store.storage.poll_event() {
                 Some(event) => self.storage_event(event, ctx),
                 None => break,
@@ -585,7 +576,7 @@ impl Partition {
         let leaving = self.leaving?;
         let failure = self.store.state().failure;
         // A failed storage may never say that it has closed.
-        if !(leaving.closed || failure.is_some()) || self.operations_under_way > 0 {
+        if !(leaving.closed || failure.is_some()) || self.store.operations_under_way > 0 {
             return None;
         }
         let key = self.store.key;

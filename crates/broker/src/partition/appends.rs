@@ -33,7 +33,7 @@ use topic::Overflow;
 use wire::batch::Header;
 use wire::message::Produced;
 use wire::record::Gap;
-use wire::{ErrorCode, ErrorReply, Offset, ProducerEpoch, ProducerId, Sequence};
+use wire::{Durability, ErrorCode, ErrorReply, Offset, ProducerEpoch, ProducerId, Sequence};
 
 /// How soon a producer asks again that has waited already.
 const WAITED_RETRY_MS: u32 = 1;
@@ -545,7 +545,6 @@ impl Appends {
         }
         let (count, bytes) = batch.size();
         let level = batch.durability;
-        store.touch(ctx);
         let (header, append_time, leader_epoch) = match &batch.copied {
             None => (batch.header, ctx.now.unix_ns, store.leader_epoch),
             Some(copied) => (copied.stored, copied.append_time, copied.leader_epoch),
@@ -566,6 +565,7 @@ impl Appends {
                 if let Some(place) = place {
                     store.storage.abandon(place);
                 }
+                store.touch(ctx);
                 return Err(store.refusal(&error));
             }
         };
@@ -588,6 +588,12 @@ impl Appends {
             gap,
         };
         self.acks.push(level, ack);
+        // What has to be written is written at once, and takes effect when that is done.
+        let is_written = store.hand_out(ctx);
+        let is_early = store.visible_at == Durability::Memory || ctx.planted(Fault::AckEarly);
+        if !is_written || is_early {
+            store.touch(ctx);
+        }
         Ok(())
     }
 

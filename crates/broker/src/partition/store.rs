@@ -4,6 +4,7 @@ use crate::ctx::Ctx;
 use crate::effects::ReadFor;
 use crate::faults::Fault;
 use crate::ids::{PartitionKey, RequestId, StorageId};
+use crate::io::Output;
 use crate::refusal::{Refused, refuse};
 use log::{EventData, ReadBatches, ReadToken, Storage, StorageError, StorageState};
 use std::collections::BTreeMap;
@@ -35,6 +36,8 @@ pub(crate) struct Store {
     pub failure: Option<String>,
     /// What was asked of the storage, and who for.
     pub readings: BTreeMap<ReadToken, Reading>,
+    /// Operations that the disk has not carried out yet.
+    pub operations_under_way: usize,
 }
 
 impl Store {
@@ -45,6 +48,20 @@ impl Store {
     /// Has the partition advanced when the act is over: its storage was called.
     pub fn touch(&self, ctx: &mut Ctx) {
         ctx.dirty.partitions.insert(self.id);
+    }
+
+    /// Has the disk do what the storage asks for now. Says whether it asked for anything.
+    pub fn hand_out(&mut self, ctx: &mut Ctx) -> bool {
+        let before = self.operations_under_way;
+        while let Some((token, operation)) = self.storage.poll_operation() {
+            self.operations_under_way += 1;
+            ctx.outputs.push_back(Output::Disk {
+                storage: self.id,
+                token,
+                operation,
+            });
+        }
+        self.operations_under_way > before
     }
 
     pub fn watermarks(&self) -> Watermarks {
