@@ -65,6 +65,11 @@ const RULES: &[Rule] = &[
         because: "whatever tests plant faults into uses it",
     },
     Rule {
+        room: "trace",
+        imports: &[],
+        because: "whatever an event passes marks it, from storage to client",
+    },
+    Rule {
         room: "access",
         imports: &["wire", "faults"],
         because: "who may do what is read in one sitting, and is the same wherever it is asked",
@@ -81,12 +86,12 @@ const RULES: &[Rule] = &[
     },
     Rule {
         room: "log",
-        imports: &["wire", "memory"],
+        imports: &["wire", "memory", "trace"],
         because: "storage knows nothing of who asks for it, so that every fault can be played against it",
     },
     Rule {
         room: "net",
-        imports: &["wire", "memory", "faults"],
+        imports: &["wire", "memory", "faults", "trace"],
         because: "a transport carries frames and regions for either side and knows neither",
     },
     Rule {
@@ -96,19 +101,19 @@ const RULES: &[Rule] = &[
     },
     Rule {
         room: "broker",
-        imports: &["wire", "memory", "topic", "access", "log", "net"],
+        imports: &["wire", "memory", "topic", "access", "log", "net", "trace"],
         because: "the node is plain state under any executor: no concrete transport, no cluster, no client",
     },
     Rule {
         room: "client",
-        imports: &["wire", "memory", "topic", "munge", "net"],
+        imports: &["wire", "memory", "topic", "munge", "net", "trace"],
         because: "whoever only produces and consumes must not compile a server",
     },
     Rule {
         room: "server",
         imports: &[
             "wire", "memory", "topic", "access", "issuers", "net", "fabric", "plugin", "log",
-            "broker", "cluster", "kafka", "amqp", "vhost", "faults",
+            "broker", "cluster", "kafka", "amqp", "vhost", "faults", "trace",
         ],
         because: "the server executes the node; a client inside it would hide a loop",
     },
@@ -512,9 +517,9 @@ mod tests {
     #[test]
     fn an_import_against_the_direction_is_told_with_its_reason() {
         let said = only(imports(&[room("client", &[("broker", true, false)])]));
-        assert!(
-            said.contains("`client` may import wire, memory, topic, munge, net but not `broker`")
-        );
+        assert!(said.contains(
+            "`client` may import wire, memory, topic, munge, net, trace but not `broker`"
+        ));
         assert!(said.contains("must not compile a server"));
     }
 

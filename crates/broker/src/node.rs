@@ -270,6 +270,7 @@ impl Node {
     }
 
     fn message(&mut self, link: LinkId, message: Received) {
+        trace::passes!("routed to what it is about");
         let is_heartbeat = message.kind == FrameKind::Heartbeat;
         let Some(heard) = self.hear(link, is_heartbeat) else {
             return;

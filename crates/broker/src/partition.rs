@@ -163,6 +163,7 @@ impl Partition {
     }
 
     pub fn produce(&mut self, call: ProduceCall, ctx: &mut Ctx) -> Result<(), Refused> {
+        trace::passes!("handed to its partition");
         self.appends.produce(call, &mut self.store, ctx)
     }
 
@@ -330,6 +331,7 @@ impl Partition {
         result: Result<Outcome, DiskError>,
         ctx: &mut Ctx,
     ) {
+        trace::passes!("the disk has done what was asked: what waited for it goes on");
         self.store.operations_under_way -= 1;
         self.store.storage.complete(token, result);
         self.advance(ctx);

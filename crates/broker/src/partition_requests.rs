@@ -45,6 +45,7 @@ impl PartitionRequests<'_> {
         target: Target,
         request: PartitionRequest,
     ) -> Result<(), Refused> {
+        trace::passes!("its topic and partition are looked up");
         match request {
             PartitionRequest::Produce(produce, batch) => {
                 self.produce(caller, target, produce, batch)

@@ -375,6 +375,7 @@ impl Sessions {
 
     /// Takes a message. What is the session's own business is done, the rest is returned.
     pub fn take(&mut self, link: LinkId, message: Received, ctx: &mut Ctx) -> Option<Asked> {
+        trace::passes!("taken by its connection's session");
         let id = message.id;
         let asked = match self.links.get(&link)?.stage {
             // Who waits to be let in has said all there is to say.

@@ -102,6 +102,7 @@ impl Verified {
     }
 
     pub(crate) fn read_as(bytes: Buffer, verify: Verify) -> Result<Self, Refused> {
+        trace::passes!("its checksums are verified");
         let had = bytes.len() as u64;
         let batch = Batch::read(bytes, verify).map_err(|error| damaged(&error))?;
         let header = &batch.header;

@@ -464,6 +464,7 @@ impl ProducerShared {
         input: SelectorInput<'_>,
         (steps, at_budget): (u64, AtBudget),
     ) -> Result<PushFuture, ClientError> {
+        trace::passes!("appended to its partition's open batch");
         let inline = inline_bytes(parts);
         let external = parts.external_bytes.unwrap_or(0);
         let cost = cost_of(parts);

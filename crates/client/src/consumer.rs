@@ -208,6 +208,7 @@ impl Consumer {
     ///   read again with the next pull;
     /// - [`ClientError::Server`] when a subscription has ended for good.
     pub fn pull(&self, timeout: Option<Duration>) -> Result<Option<ConsumedEvent>, ClientError> {
+        trace::passes!("pulled by the program");
         self.open()?.pull(timeout)
     }
 
@@ -221,6 +222,7 @@ impl Consumer {
         max: usize,
         timeout: Option<Duration>,
     ) -> Result<Vec<ConsumedEvent>, ClientError> {
+        trace::passes!("pulled by the program");
         if max == 0 {
             return Ok(Vec::new());
         }
@@ -239,6 +241,7 @@ impl Consumer {
         patience: &Patience,
         look: Duration,
     ) -> Result<Pulled<ConsumedEvent>, ClientError> {
+        trace::passes!("pulled by the program");
         self.open()?.pull_look(max, patience, look)
     }
 

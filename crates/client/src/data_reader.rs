@@ -96,6 +96,7 @@ impl DataReader {
     /// Chooses the data of a batch's events and begins to read it; `None` if
     /// there is nothing to read.
     pub fn begin(&self, ready: &mut Ready) -> Result<Option<Reading>, ClientError> {
+        trace::passes!("what is wanted of its data is selected");
         let floor = ready.floor;
         let is_simple = match self.mode {
             DataMode::None => true,

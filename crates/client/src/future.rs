@@ -143,6 +143,7 @@ impl BatchPromise {
 
     /// Notifies all futures of the batch, with one wake-up.
     pub fn resolve(&self, outcome: Result<Stored, ClientError>) {
+        trace::passes!("its future is resolved");
         if self.outcome.set(outcome).is_err() {
             return;
         }

@@ -89,6 +89,7 @@ impl<D: Pull> Handle<D> {
 
     /// The next event, within `timeout` (`None`: for ever).
     pub fn pull(&self, timeout: Option<Duration>) -> Result<Option<D::Event>, ClientError> {
+        trace::passes!("taken if it is there, or waited for");
         let patience = Patience::within(timeout);
         if let Some(event) = self.try_pull(patience.deadline())? {
             return Ok(Some(event));
@@ -115,6 +116,7 @@ impl<D: Pull> Handle<D> {
         patience: &Patience,
         look: Duration,
     ) -> Result<Pulled<D::Event>, ClientError> {
+        trace::passes!("taken if it is there, or waited for");
         let look = Deadline::after(look).earlier(patience.deadline());
         let next = match self.try_pull(look)? {
             Some(event) => Look::Event(event),

@@ -425,6 +425,7 @@ impl Producer {
         event: Event<'_>,
         at_budget: AtBudget,
     ) -> Result<PushFuture, ClientError> {
+        trace::passes!("pushed by the program");
         let open = self.open()?;
         let input = SelectorInput {
             key: event.key,
@@ -440,6 +441,7 @@ impl Producer {
     /// As [`Producer::push`].
     #[inline]
     pub fn push_metadata(&self, metadata: &[u8]) -> Result<PushFuture, ClientError> {
+        trace::passes!("pushed by the program");
         let input = SelectorInput {
             metadata,
             ..SelectorInput::default()

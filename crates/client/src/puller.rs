@@ -304,6 +304,7 @@ impl ReadAhead {
 
     /// Begins a batch, or its first event alone; then it returns where the rest begins.
     fn begin(&self, waiting: &Waiting) -> Result<(Begun, Option<Offset>), ClientError> {
+        trace::passes!("its batch is begun, and its data read");
         let count = waiting.batch.columns.events.len() as u32;
         let mut ready = Ready {
             batch: waiting.batch.clone(),

@@ -266,6 +266,7 @@ fn kind_of(error: &io::Error) -> DiskErrorKind {
 }
 
 fn write_all(file: &File, position: u64, bytes: &[Bytes]) -> io::Result<()> {
+    trace::passes!("written to the page cache");
     if let [one] = bytes {
         return file.write_all_at(one, position);
     }

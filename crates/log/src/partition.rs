@@ -491,6 +491,7 @@ impl Storage for DiskLog {
     }
 
     fn complete(&mut self, token: OperationToken, result: Result<Outcome, DiskError>) {
+        trace::passes!("what was asked for is done");
         let purpose = self.files.completed(token);
         self.dispatch(purpose, result);
         self.advance();

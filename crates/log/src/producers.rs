@@ -88,6 +88,7 @@ impl ProducerTable {
     /// What is to be done with a batch of this header. Producer 0 is nobody:
     /// its batches are always new.
     pub fn check(&self, header: &Header) -> Verdict {
+        trace::passes!("its sequence number is checked");
         let (first, count) = (header.first_sequence, header.event_count);
         if header.producer == ProducerId(0) {
             return Verdict::New;

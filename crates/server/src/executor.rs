@@ -452,6 +452,7 @@ impl<E: Environment> Executor<E> {
                 }
             }
             LinkEvent::Message(message) => {
+                trace::passes!("handed to the node");
                 let bytes = message.payload.len() as u64;
                 tracing::trace!(
                     link = id.0,

@@ -65,6 +65,9 @@ impl ServerLog {
     /// A log of which `write` is handed each event of this level and above, on the thread that
     /// makes it.
     pub fn new(level: LevelFilter, write: impl Fn(&LogRecord) + Send + Sync + 'static) -> Self {
+        if level == LevelFilter::TRACE {
+            trace::turn_on();
+        }
         Dispatch::new(Writer { level, write }).into()
     }
 
@@ -228,6 +231,13 @@ impl<F: Fn(&LogRecord) + Send + Sync + 'static> Subscriber for Writer<F> {
             fields: Vec::new(),
         };
         event.record(&mut record);
+        let at = event.metadata();
+        if at.target() == trace::TARGET {
+            // Without the file a mark says half.
+            let file = at.file().unwrap_or_default();
+            let place = format!("{file}:{}", at.line().unwrap_or_default());
+            record.fields.push(("source", place.into()));
+        }
         (self.write)(&record);
     }
 
@@ -341,6 +351,22 @@ mod tests {
         assert_eq!(full.fields, [("source", source)]);
         assert_eq!(full.to_string(), "full");
         assert_eq!(received.to_string(), "debug: received link=7");
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn a_mark_of_the_path_of_events_says_in_which_file_it_is() {
+        let (log, records) = collecting(LevelFilter::TRACE);
+        let line = line!() + 2;
+        log.scope(|| {
+            trace::passes!("handed over");
+        });
+        let records = records.lock().unwrap();
+        let source = format!("{}:{line}", file!());
+        assert_eq!(
+            records[0].to_string(),
+            format!("trace: handed over source={source}")
+        );
     }
 
     #[test]

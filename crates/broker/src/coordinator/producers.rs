@@ -159,6 +159,7 @@ pub(super) fn opened(caller: RequestId, record: &ProducerRecord, topics: &Topics
 /// Refuses what a named producer's ended life sends, on every partition
 /// from the moment its successor was opened.
 pub(crate) fn check_epoch(header: &Header, table: &Table, ctx: &Ctx) -> Result<(), Refused> {
+    trace::passes!("its producer's epoch is checked");
     if header.producer == ProducerId(0) {
         return Err(refuse(
             ErrorCode::InvalidEvent,

@@ -146,6 +146,7 @@ impl Appends {
         store: &mut Store,
         ctx: &mut Ctx,
     ) -> Result<(), Refused> {
+        trace::passes!("admitted, made to wait, or refused");
         let batch = &call.batch;
         self.check_writer(batch, store, ctx)?;
         self.capacity.check_dropped(&batch.header)?;
@@ -627,6 +628,7 @@ impl Appends {
             (state.synced, state.written) = (state.end, state.end);
         }
         while let Some(ack) = self.acks.pop_reached(&state) {
+            trace::passes!("as durable as was asked: acknowledged");
             // It is not undone any more: queues may count on it.
             if let Some(gap) = ack.gap {
                 ctx.effects

@@ -112,6 +112,7 @@ impl ValidBatch {
         verified: Verified,
         ctx: &Ctx,
     ) -> Result<(Self, Wanted), Refused> {
+        trace::passes!("checked against its topic");
         let durability = check_durability(store, &produce)?;
         let Verified { batch, survey } = verified;
         let header = batch.header;

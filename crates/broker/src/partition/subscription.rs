@@ -102,6 +102,7 @@ impl Subscription {
                     return;
                 }
                 if let Some(staged) = self.staged.take() {
+                    trace::passes!("delivered to a subscription, within its credit");
                     let events = self.deliver(staged, store.watermarks());
                     ctx.deliver(caller, Delivery::Events(events));
                 }

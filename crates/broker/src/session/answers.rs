@@ -27,6 +27,7 @@ const HELD_MAX: usize = 64;
 
 /// The answer to the request of this id.
 pub(super) fn answer(id: u64, answer: Answer) -> Message {
+    trace::passes!("an answer, as a message");
     match answer {
         Answer::Done => reply(id, Vec::new()),
         Answer::Produced(produced) => reply(id, produced.to_bytes()),
@@ -93,6 +94,7 @@ pub(super) fn error(id: u64, error: &ErrorReply) -> Message {
 
 /// What comes to the subscription or membership of this id.
 pub(super) fn delivery(id: u64, delivery: Delivery) -> Message {
+    trace::passes!("a delivery, as a message");
     match delivery {
         Delivery::Events(Batches {
             incarnation,
@@ -171,6 +173,7 @@ struct Held {
 impl Delayed {
     /// Sends a message behind what waits on its connection; events are ahead of it.
     pub fn send(&mut self, link: LinkId, message: Message, ctx: &mut Ctx) {
+        trace::passes!("sent, with what waited for company");
         let is_events = matches!(message.kind, FrameKind::Deliver | FrameKind::Leased);
         if self.0.is_empty() {
             ctx.outputs.push_back(Output::Send { link, message });

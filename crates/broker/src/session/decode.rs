@@ -37,6 +37,7 @@ pub(super) fn request(
     payload: Buffer,
     verify: Verify,
 ) -> Result<Request, Refused> {
+    trace::passes!("decoded");
     use CoordinatorRequest as Coordinator;
     let topic = head.topic;
     let target = Target {

@@ -29,6 +29,7 @@ impl Sessions {
         in_use: InUse<'_>,
         ctx: &mut Ctx,
     ) -> Result<(), Refused> {
+        trace::passes!("whether its client may, within which quota");
         // A connection that is gone waits for no answer.
         let Some(session) = self.links.get_mut(&caller.link) else {
             return Ok(());

@@ -144,6 +144,7 @@ impl Arrivals for Subscribed {
                 Arrival::Batch {
                     incarnation, bytes, ..
                 } => {
+                    trace::passes!("its batch is verified, and its columns read");
                     let index = PartitionIndex(partition);
                     let batch = DeliveredBatch::read(
                         &self.feed.topic,

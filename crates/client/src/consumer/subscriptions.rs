@@ -281,6 +281,7 @@ impl Feed<Subscriptions> {
 
     /// For the core: something arrived. Does not notify.
     pub fn arrive(&self, partition: u32, generation: u64, arrival: Arrival) {
+        trace::passes!("waits for the program, within its credit");
         let mut feeds = self.lock();
         let tick = feeds.merge.as_ref().map(Merge::now);
         let feed = feeds.arrived.entry(partition).or_default();

@@ -124,6 +124,7 @@ impl ClientCore {
     /// Takes an input, of the connection to `node`. `now` counts from any fixed moment and never goes back; `links` has
     /// the present connections.
     pub fn handle(&mut self, now: Duration, node: NodeIndex, input: Input, links: &mut dyn Links) {
+        trace::passes!("by the node that it is from");
         debug_assert!(now >= self.now);
         self.now = now;
         self.set_time(now);
@@ -313,6 +314,7 @@ impl ClientCore {
         link: &mut dyn Link,
         what: InlineSend,
     ) -> bool {
+        trace::passes!("by the node that has its topic");
         debug_assert!(now >= self.now);
         if self.ended {
             return false;

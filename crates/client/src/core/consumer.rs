@@ -454,6 +454,7 @@ impl ConsumerCore {
         partition: u32,
         message: Received,
     ) -> Result<(), String> {
+        trace::passes!("delivered: its batch is cut out, and its place checked");
         let Some(subscription) = self.subscriptions.get_mut(&partition) else {
             return Ok(());
         };

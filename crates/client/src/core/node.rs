@@ -289,6 +289,7 @@ impl NodeCore {
         link: &mut dyn Link,
         what: InlineSend,
     ) -> bool {
+        trace::passes!("by its producer");
         debug_assert!(now >= self.context.now);
         if self.ended || !self.started {
             return false;

@@ -75,6 +75,7 @@ impl SentBatch {
         mut gathering: Gathering,
         now: Duration,
     ) -> Self {
+        trace::passes!("sealed: sections and checksums");
         gathering.reservation.shrink_to(gathering.used_bytes());
         let origin = Origin {
             topic: producer.topic.id,
@@ -464,6 +465,7 @@ impl ProducerCore {
             self.dirty = false;
             return Some(false);
         };
+        trace::passes!("its batch is taken, and gets its sequence number");
         let flow = self.partitions.entry(partition).or_default();
         let batch = SentBatch::seal(
             &self.shared,
@@ -566,6 +568,7 @@ impl ProducerCore {
         id: u64,
         outcome: Result<Reply, ErrorReply>,
     ) {
+        trace::passes!("stored: its batch leaves those under way");
         let Some(flow) = self.partitions.get_mut(&partition) else {
             return;
         };

@@ -275,6 +275,7 @@ impl<'a> Wire<'a> {
 
     /// Sends a request; its answer goes to `route`. Only while [`Wire::is_up`].
     pub fn request(&mut self, route: Route, request: Request<'_>) -> u64 {
+        trace::passes!("a request, which has an id");
         let session = self.session();
         session.last_id += 1;
         let id = session.last_id;

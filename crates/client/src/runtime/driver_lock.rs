@@ -406,6 +406,7 @@ impl Driving for DriverLock {
     }
 
     fn send_inline(self: Arc<Self>, what: InlineSend) -> bool {
+        trace::passes!("who pushes drives the core, if nobody does");
         let Some(mut runtime) = self.lock().begin_driving() else {
             return false;
         };

@@ -388,6 +388,7 @@ impl Runtime {
     /// Sends what was gathered, and does nothing else. Whether that was all,
     /// and what is left behind.
     pub fn send_inline(&mut self, what: InlineSend) -> (bool, Leftover) {
+        trace::passes!("the core is asked to send");
         let sent = self.guarded(|runtime| {
             let now = runtime.epoch.elapsed();
             let (core, reactor) = (&mut runtime.core, &mut runtime.reactor);
@@ -436,6 +437,7 @@ impl Runtime {
     }
 
     fn event(&mut self, event: ReactorEvent) {
+        trace::passes!("what arrived is handed to the core");
         let ReactorEvent::Link { link, event } = event else {
             // Woken: the commands are looked at before the next sleep.
             return;

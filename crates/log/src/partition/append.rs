@@ -12,6 +12,7 @@ const ALLOCATION_LASTS_NS: u64 = 1_000_000_000;
 
 impl DiskLog {
     pub(super) fn append_batch(&mut self, append: Append) -> Result<Offset, StorageError> {
+        trace::passes!("gets its offset and its stamp");
         if let Some(refusal) = self.refusal() {
             return Err(refusal);
         }

@@ -27,6 +27,7 @@ impl DiskLog {
     }
 
     pub(super) fn advance_commit(&mut self) {
+        trace::passes!("whether it is to be synced");
         if self.failure.is_some() {
             return;
         }

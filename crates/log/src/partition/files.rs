@@ -295,6 +295,7 @@ impl Files {
     }
 
     fn push(&mut self, operation: Operation, purpose: Purpose, file: Option<FileNumber>) {
+        trace::passes!("what the log asks of the disk waits there");
         let index = self.free.pop().unwrap_or_else(|| {
             self.purposes.push(None);
             self.purposes.len() - 1

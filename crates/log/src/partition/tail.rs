@@ -75,6 +75,7 @@ impl Tail {
         let is_hole = header.offset_count() > 0 && !header.has_events();
         match self.reserve(memory_bytes) {
             Some(reservation) if !is_hole => {
+                trace::passes!("kept in memory for readers");
                 self.bytes += reservation.bytes();
                 self.kept.push_back(Kept {
                     at,

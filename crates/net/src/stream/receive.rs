@@ -505,6 +505,7 @@ impl Place {
 
     /// The payload is complete.
     fn complete(self, places: &mut Places<'_>) -> Arrived {
+        trace::passes!("read from the socket");
         match self {
             Self::Message(received) => match received.kind {
                 FrameKind::BulkRead => {

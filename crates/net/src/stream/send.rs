@@ -397,6 +397,7 @@ impl Outbox {
     }
 
     fn count_written(&mut self, mut bytes: u64, keeps: bool) {
+        trace::passes!("written to the socket");
         while bytes > 0 {
             let mut frame = self
                 .begun

@@ -15,6 +15,7 @@ use wire::{Codec, ErrorCode, ErrorReply, TopicId};
 
 impl NodeCore {
     pub(super) fn message(&mut self, message: Received, link: &mut Option<&mut dyn Link>) {
+        trace::passes!("an answer or a delivery, routed to who asked");
         let Some(link) = link.as_deref_mut() else {
             return;
         };

@@ -49,6 +49,7 @@ impl DiskLog {
             return None;
         }
         let (found, behind) = self.tail.find(read, end)?;
+        trace::passes!("found in memory");
         self.tail.is_read();
         if let Some(place) = behind {
             self.hint(place);
