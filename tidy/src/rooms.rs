@@ -174,7 +174,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         room: "gateway",
-        imports: &["wire", "net", "access", "issuers", "faults"],
+        imports: &["wire", "memory", "net", "access", "issuers", "faults"],
         because: "it starts servers as processes and passes bytes; it must not hold a node of its own",
     },
     Rule {

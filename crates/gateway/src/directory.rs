@@ -5,8 +5,8 @@ use crate::faults::{Fault, planted};
 use crate::files;
 use crate::names::InstanceName;
 use crate::record::Record;
-use rustix::fs::{FlockOperation, flock};
-use std::fs::{File, OpenOptions};
+use memory::LockedFile;
+use std::fs::{OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -19,8 +19,7 @@ const RECORD_BYTES_MAX: u64 = 64 << 10;
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// Locked for as long as it is open.
-    _lock: File,
+    _lock: LockedFile,
 }
 
 /// The folder of an instance.
@@ -50,10 +49,13 @@ impl Directory {
             .mode(0o600)
             .open(&name)
             .map_err(GatewayError::file(attempt()))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { path, _lock: lock }),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(GatewayError::Locked(path)),
-            Err(error) => Err(GatewayError::file(attempt())(error.into())),
+        match lock.try_lock() {
+            Ok(()) => Ok(Self {
+                path,
+                _lock: LockedFile::new(lock),
+            }),
+            Err(TryLockError::WouldBlock) => Err(GatewayError::Locked(path)),
+            Err(TryLockError::Error(error)) => Err(GatewayError::file(attempt())(error)),
         }
     }
 

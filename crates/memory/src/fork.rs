@@ -117,7 +117,7 @@ impl Drop for ClosedInChild {
 }
 
 /// Forking in tests.
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing {
     /// Runs `child` in a forked child, which ends with its result as exit
     /// status and without running anything of the parent's, and waits for it.

@@ -6,12 +6,14 @@ use crate::error::ServerError;
 use crate::group_file::hex;
 use crate::host::{Host, random_u128};
 use crate::member_file::MemberFile;
-use rustix::fs::{Access, FlockOperation, access, flock};
+use memory::LockedFile;
+use rustix::fs::{Access, access};
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use wire::codec::OLDER_ADVICE;
 use wire::{DirectoryId, ServerInstance};
 
@@ -32,8 +34,7 @@ pub struct DataDirectory {
     token: [u8; TOKEN_BYTES],
     /// Whether `directory.json` says that it is elsewhere: it was moved, or is a copy.
     is_elsewhere: bool,
-    /// Holds the lock for as long as it is open.
-    lock: File,
+    lock: Arc<LockedFile>,
     /// Whom a server on it believes.
     access: AccessFiles,
     /// What an operator should know of how it was opened.
@@ -113,7 +114,7 @@ impl DataDirectory {
             is_elsewhere,
             instance,
             token,
-            lock,
+            lock: Arc::new(lock),
             access,
             cautions,
         })
@@ -134,7 +135,7 @@ impl DataDirectory {
         access(path, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
             ServerError::file(format!("writing to {}", path.display()))(error.into())
         })?;
-        if let Some((_, record)) = try_lock(path, FlockOperation::NonBlockingLockShared, false)? {
+        if let Some((_, record)) = try_lock(path, Lock::Shared, false)? {
             refuse_elsewhere(path, record, host, take_over)?;
         }
         let identity = read_whole_identity(path)?;
@@ -222,11 +223,8 @@ impl DataDirectory {
     }
 
     /// What keeps others of this host out for as long as it is held, beyond the life of this object.
-    ///
-    /// # Errors
-    /// If the system has no descriptor for it.
-    pub(crate) fn lock(&self) -> Result<File, ServerError> {
-        self.lock.try_clone().map_err(ServerError::System)
+    pub(crate) fn lock(&self) -> Arc<LockedFile> {
+        self.lock.clone()
     }
 
     /// Gives the directory back: who comes next, from whichever host, may
@@ -288,6 +286,15 @@ fn refuse_foreign(path: &Path) -> Result<(), ServerError> {
     }
 }
 
+/// Whom a lock keeps out.
+#[derive(Clone, Copy)]
+enum Lock {
+    /// Who has it alone.
+    Shared,
+    /// Everybody.
+    Exclusive,
+}
+
 /// The lock file, locked, and who had it before, as far as its record says. `None` if it is not
 /// there, and not to be made.
 ///
@@ -295,9 +302,9 @@ fn refuse_foreign(path: &Path) -> Result<(), ServerError> {
 /// [`ServerError::Locked`] if another process has it.
 fn try_lock(
     directory: &Path,
-    how: FlockOperation,
+    how: Lock,
     make: bool,
-) -> Result<Option<(File, Option<Owner>)>, ServerError> {
+) -> Result<Option<(LockedFile, Option<Owner>)>, ServerError> {
     let path = directory.join(LOCK_FILE);
     let locking = || ServerError::file(format!("locking {}", path.display()));
     let opened = OpenOptions::new()
@@ -311,10 +318,14 @@ fn try_lock(
         Err(error) if !make && error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         other => other.map_err(locking())?,
     };
-    let locked = match flock(&file, how) {
+    let locked = match how {
+        Lock::Shared => file.try_lock_shared(),
+        Lock::Exclusive => file.try_lock(),
+    };
+    let locked = match locked {
         Ok(()) => true,
-        Err(rustix::io::Errno::WOULDBLOCK) => false,
-        Err(error) => return Err(locking()(error.into())),
+        Err(TryLockError::WouldBlock) => false,
+        Err(TryLockError::Error(error)) => return Err(locking()(error)),
     };
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(locking())?;
@@ -327,7 +338,7 @@ fn try_lock(
             }),
         });
     }
-    Ok(Some((file, record)))
+    Ok(Some((LockedFile::new(file), record)))
 }
 
 /// To be asked with the lock held, so that the process that wrote the record on this machine is
@@ -356,9 +367,9 @@ fn lock(
     instance: ServerInstance,
     take_over: bool,
     cautions: &mut Vec<String>,
-) -> Result<File, ServerError> {
+) -> Result<LockedFile, ServerError> {
     let path = directory.join(LOCK_FILE);
-    let locked = try_lock(directory, FlockOperation::NonBlockingLockExclusive, true)?;
+    let locked = try_lock(directory, Lock::Exclusive, true)?;
     let (file, record) = locked.expect("it was made");
     refuse_elsewhere(directory, record, host, take_over)?;
     let owner = Owner {
@@ -443,7 +454,7 @@ fn refuse_copy(
          `thalweg backup` makes copies that have an id of their own",
         before.display()
     );
-    match try_lock(before, FlockOperation::NonBlockingLockShared, false) {
+    match try_lock(before, Lock::Shared, false) {
         Err(ServerError::Locked { owner, .. }) => Err(ServerError::Directory {
             directory: directory.to_owned(),
             why: format!("{what}. A server has the original: {owner}"),

@@ -35,8 +35,8 @@ use cluster::service::{Remark, Service, ServiceHandle, ServiceParts};
 use cluster::table::TableVoter;
 use cluster::{ClusterId, VoterId};
 use log::{Disk, OsDisk};
+use memory::LockedFile;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
@@ -86,7 +86,7 @@ struct Running {
     cluster: ClusterId,
     others: Arc<Mutex<Others>>,
     /// Nobody else has the voter's log before the service has ended, whenever the shard gives its directory back.
-    _lock: File,
+    _lock: Arc<LockedFile>,
 }
 
 /// Which node of its table a shard is, and its way to the others.
@@ -259,7 +259,7 @@ impl ClusterPart {
             service,
             cluster,
             others,
-            _lock: directory.lock()?,
+            _lock: directory.lock(),
         });
         Ok(())
     }
