@@ -138,24 +138,60 @@ impl Draining<'_> {
     }
 }
 
-/// Whether a drain waits until a request of this method is answered.
+/// Whether a drain waits until a request of this method is answered: one that changes what is durable, or reads data
+/// that is under way. Others end with their connections.
 fn is_awaited(method: Method) -> bool {
-    matches!(
-        method,
+    match method {
         Method::Produce
-            | Method::AppendMirrored
-            | Method::MoveCursors
-            | Method::DeleteConsumer
-            | Method::Join
-            | Method::Leave
-            | Method::Release
-            | Method::MoveMemberCursors
-            | Method::Settle
-            | Method::CreateTopic
-            | Method::AddPartitions
-            | Method::AddPlacedPartitions
-            | Method::DeleteTopic
-            | Method::OpenProducer
-            | Method::ReadData
-    )
+        | Method::AppendMirrored
+        | Method::MoveCursors
+        | Method::DeleteConsumer
+        | Method::Join
+        | Method::Leave
+        | Method::Release
+        | Method::MoveMemberCursors
+        | Method::Settle
+        | Method::CreateTopic
+        | Method::AddPartitions
+        | Method::AddPlacedPartitions
+        | Method::AlterTopic
+        | Method::DeleteTopic
+        | Method::OpenProducer
+        | Method::SetNode
+        | Method::ReadData => true,
+        // These wait for others, or for events; or they can be asked again.
+        Method::Subscribe
+        | Method::SubscribeScoped
+        | Method::Unsubscribe
+        | Method::Fetch
+        | Method::ReadCursors
+        | Method::ExtendLeases
+        | Method::OpenMirror
+        | Method::ListTopics
+        | Method::DescribeTopic
+        | Method::DescribeConsumers
+        | Method::ListGaps
+        | Method::ListNodes
+        | Method::CheckAccess
+        | Method::OfferPairing
+        | Method::Status
+        | Method::Shutdown
+        | Method::OpenRun
+        | Method::AttendRun
+        | Method::AdmitStep
+        | Method::AwaitStep
+        | Method::HoldParts
+        | Method::CloseRun
+        | Method::AwaitReaders
+        | Method::JoinReaders
+        | Method::AttendReaders
+        | Method::NextStep
+        | Method::ReleaseStep
+        | Method::LeaveReaders
+        | Method::MoveTopic
+        | Method::ReceiveTopic
+        | Method::YieldTopic
+        | Method::AdoptLedger
+        | Method::HandOverTopic => false,
+    }
 }
