@@ -51,9 +51,13 @@ impl Realm for Fake {
     }
 }
 
+/// Users of the cluster: no such user runs these tests.
+const USER: u32 = 3_000_000;
+const OTHER: u32 = 3_000_001;
+
 fn cluster() -> (Issuers, Arc<Fake>) {
     let file = json!({"munge": {"maps": [
-        {"if": {"uid": [1000, 1001]}, "project": "stf008", "may": ["read", "write"], "topics": ["**"]},
+        {"if": {"uid": [USER, OTHER]}, "project": "stf008", "may": ["read", "write"], "topics": ["**"]},
         {"if": {"gid": 200}, "project": "stf009", "may": ["read"], "topics": ["**"]},
     ]}});
     let mut issuers = Issuers::parse(&file.to_string()).unwrap();
@@ -65,28 +69,28 @@ fn cluster() -> (Issuers, Arc<Fake>) {
 #[test]
 fn a_user_of_the_cluster_is_who_munge_says_for_five_minutes() {
     let (issuers, _) = cluster();
-    let good = text(1000, NOW_S - 10, 300, 2);
+    let good = text(USER, NOW_S - 10, 300, 2);
     assert!(issuers.takes_long(&good));
     let verified = issuers.check(&good, here(), soon()).unwrap();
     let identity = identity(verified);
     let credential = identity.credential.as_ref().unwrap();
     assert_eq!(
         credential.issued().unwrap().to_string(),
-        "\"1000\" of \"cluster\""
+        format!("\"{USER}\" of \"cluster\"")
     );
     assert_eq!(
         credential.expires(),
         Some(UnixTime((NOW_S + 290) * 1_000_000_000))
     );
     // A maker that asks for a day has five minutes.
-    let day = issuers.check(&text(1001, NOW_S, 86_400, 1), here(), soon());
+    let day = issuers.check(&text(OTHER, NOW_S, 86_400, 1), here(), soon());
     let day = self::identity(day.unwrap());
     assert_eq!(
         day.credential.unwrap().expires(),
         Some(UnixTime((NOW_S + 300) * 1_000_000_000))
     );
     // So has one whose host is an hour ahead.
-    let ahead = issuers.check(&text(1001, NOW_S + 3600, 3600, 1), here(), soon());
+    let ahead = issuers.check(&text(OTHER, NOW_S + 3600, 3600, 1), here(), soon());
     let ahead = self::identity(ahead.unwrap());
     assert_eq!(
         ahead.credential.unwrap().expires(),
@@ -111,7 +115,7 @@ fn a_user_of_the_cluster_is_who_munge_says_for_five_minutes() {
 fn what_was_made_for_another_server_does_not_count() {
     let (issuers, _) = cluster();
     let check = |number: u64, asker: Asker<'_>| {
-        let text = text(1000, NOW_S - number, 300, 3);
+        let text = text(USER, NOW_S - number, 300, 3);
         issuers.check(&text, asker, soon())
     };
     let why = check(1, here()).unwrap_err().to_string();
@@ -125,11 +129,11 @@ fn what_was_made_for_another_server_does_not_count() {
 fn what_is_over_does_not_count() {
     let (issuers, _) = cluster();
     let check =
-        |seconds: u64| issuers.check(&text(1000, NOW_S - 300, seconds as u32, 1), here(), soon());
+        |seconds: u64| issuers.check(&text(USER, NOW_S - 300, seconds as u32, 1), here(), soon());
     assert!(matches!(check(300), Err(Refusal::Expired(_))));
     assert!(matches!(check(1), Err(Refusal::Expired(_))));
     // Numbers that cannot be are no panic.
-    let _ = issuers.check(&text(1000, u64::MAX, u32::MAX, 1), here(), soon());
+    let _ = issuers.check(&text(USER, u64::MAX, u32::MAX, 1), here(), soon());
     assert!(with(Fault::NeverOver, || check(2).is_ok()));
 }
 
@@ -138,7 +142,7 @@ fn a_daemon_that_hangs_holds_up_nobody_for_long_and_says_nothing_of_the_credenti
     let (issuers, fake) = cluster();
     let hangs = fake.hangs.lock().unwrap();
     for number in 0..40 {
-        let text = text(1000, NOW_S - number, 300, 1);
+        let text = text(USER, NOW_S - number, 300, 1);
         let refused = issuers.check(&text, here(), Instant::now()).unwrap_err();
         assert!(matches!(refused, Refusal::Unknown(_)), "{refused}");
         let said = refused.to_string();
@@ -148,7 +152,7 @@ fn a_daemon_that_hangs_holds_up_nobody_for_long_and_says_nothing_of_the_credenti
     drop(hangs);
     // Those that hung end, and it goes on.
     while issuers
-        .check(&text(1001, NOW_S, 300, 1), here(), soon())
+        .check(&text(OTHER, NOW_S, 300, 1), here(), soon())
         .is_err_and(|refused| matches!(refused, Refusal::Unknown(_)))
     {
         std::thread::yield_now();
@@ -158,7 +162,7 @@ fn a_daemon_that_hangs_holds_up_nobody_for_long_and_says_nothing_of_the_credenti
 #[test]
 fn without_the_key_munge_it_is_nothing_that_is_known() {
     let none = Issuers::default();
-    let text = text(1000, NOW_S, 300, 1);
+    let text = text(USER, NOW_S, 300, 1);
     assert!(!none.takes_long(&text));
     let why = none.check(&text, here(), soon()).unwrap_err().to_string();
     assert!(why.contains("MUNGE, which is not configured"), "{why}");
