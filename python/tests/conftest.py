@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -16,6 +17,15 @@ import thalweg
 
 
 _numbers = itertools.count()
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """As many files may be open as the system allows: the usual limit of a user is 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 class Server:

@@ -264,7 +264,7 @@ def test_what_an_operator_does_not_allow_is_refused(start: Start) -> None:
         assert refused(lambda: client.call("release", uid="nobody"))[0] == code.NOT_FOUND
 
 
-def test_who_says_nothing_keeps_nobody_out(start: Start) -> None:
+def test_who_says_nothing_keeps_nobody_out(start: Start, many_files: None) -> None:
     site = start("a", *INBOUND)
     host, _, port = site.address.rpartition(":")
     silent = [socket.create_connection((host, int(port)), WATCHDOG) for _ in range(1000)]

@@ -244,6 +244,7 @@ fn stranger(to: SocketAddr, says: &[u8]) -> TcpStream {
 
 #[test]
 fn strangers_who_wait_keep_nobody_out() {
+    rig::allow_connections();
     let echo = Echo::start();
     let gateway = Place::open();
     let site = meet(&echo, gateway.port(), gateway.port());

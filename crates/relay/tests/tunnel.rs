@@ -70,6 +70,7 @@ fn a_program_that_fails_fails_at_the_other_side() {
 
 #[test]
 fn many_connections_share_one_port() {
+    rig::allow_connections();
     let echo = Echo::start();
     for count in [64, 300] {
         let site = Site::pair(&[("echo", &echo.address)]);

@@ -53,6 +53,7 @@ pub use access_files::{AccessFiles, Revocation};
 pub use backup::{Backup, back_up};
 pub use check::{Finding, Verdict, check};
 pub use config::Config;
+pub use descriptors::raise_limit as raise_limit_of_files;
 pub use directory::{DataDirectory, Looked, TOKEN_BYTES};
 pub use error::{ConfigError, ServerError};
 pub use file_system::{FileSystem, measure_sync};

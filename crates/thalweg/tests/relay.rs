@@ -25,6 +25,11 @@ impl Relay {
             .expect("the binary runs");
         let mut stdin = child.stdin.take().expect("it was asked for");
         stdin.write_all(input.as_bytes()).expect("it is read");
+        drop(stdin);
+        Self::of(child)
+    }
+
+    fn of(mut child: Child) -> Self {
         let stdout: ChildStdout = child.stdout.take().expect("it was asked for");
         let (send, lines) = mpsc::channel();
         std::thread::spawn(move || {
@@ -58,6 +63,38 @@ impl Relay {
         let said = String::from_utf8(output.stderr).expect("errors are text");
         (output.status.code().unwrap_or(-1), said)
     }
+}
+
+#[test]
+fn as_many_files_are_open_as_the_system_allows() {
+    let rig = Rig::default();
+    let listen = [
+        "relay",
+        "offer",
+        "here=127.0.0.1:1",
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    let offer = rig.thalweg(&[&listen[..], &["--name", "127.0.0.1", "--json"]].concat());
+    let mut command = std::process::Command::new("sh");
+    command
+        .args(["-c", "ulimit -Sn 100; exec \"$0\" \"$@\""])
+        .arg(offer.get_program())
+        .args(offer.get_args())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let relay = Relay::of(command.spawn().expect("there is a shell"));
+    relay.event("offered");
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", relay.child.id()));
+    let limits = limits.expect("it runs");
+    let files = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"));
+    let files: Vec<&str> = files.expect("a line").split_whitespace().collect();
+    assert_eq!(files[3], files[4], "the limit is as high as it may be");
+    relay.interrupt();
+    assert_eq!(relay.ends().0, 0);
 }
 
 fn address_of(event: &Value) -> String {

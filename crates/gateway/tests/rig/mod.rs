@@ -4,6 +4,7 @@
 
 use access::Verb;
 use gateway::{Gateway, Launch, Limits, Mode, Options, Report};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
@@ -19,6 +20,16 @@ pub const WATCHDOG: Duration = Duration::from_secs(60);
 pub const API: &str = "api.site.org";
 pub const DOMAIN: &str = "stream.site.org";
 pub const STREAMING: &str = "/olcf/open/v1alpha/streaming/rabbitmq";
+
+/// Has this process open as many files as the system allows: the usual limit of a user is 1,024.
+pub fn allow_connections() {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    setrlimit(Resource::Nofile, wanted).expect("a limit may be raised to its maximum");
+}
 
 /// A server that says who it is for, then sends back what comes.
 pub struct Echo {

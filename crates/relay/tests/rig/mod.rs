@@ -7,6 +7,7 @@ use relay::{
     Account, Code, Destination, Event, Frame, Hub, HubOffer, JoinOptions, Offer, OfferOptions,
     Relay, RelayError, Terms, Way, Welcome, join,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use std::io::{Read, Write};
@@ -16,6 +17,16 @@ use std::time::Duration;
 
 /// After this long what was waited for is taken to hang.
 const WATCHDOG: Duration = Duration::from_secs(120);
+
+/// Has this process open as many files as the system allows: the usual limit of a user is 1,024.
+pub fn allow_connections() {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    setrlimit(Resource::Nofile, wanted).expect("a limit may be raised to its maximum");
+}
 
 pub fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

@@ -17,6 +17,8 @@ use std::time::Duration;
 const CLOSING: Duration = Duration::from_secs(15);
 
 pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
+    // Each connection takes two, and the usual limit of a user is 1,024.
+    let _ = server::raise_limit_of_files();
     let subject = args.directory().display().to_string();
     let program =
         std::env::current_exe().map_err(|error| Failure::new(Code::Failure, "thalweg", error))?;

@@ -19,6 +19,8 @@ use report::Report;
 use std::io::BufRead;
 
 pub fn run(command: RelayCommand) -> Result<(), Failure> {
+    // Each connection takes two, and the usual limit of a user is 1,024.
+    let _ = server::raise_limit_of_files();
     match command {
         RelayCommand::Offer(args) => offer(args),
         RelayCommand::Join(args) => join(args),
@@ -51,6 +53,7 @@ fn offer(args: OfferArgs) -> Result<(), Failure> {
         certificate: args.tls_cert.zip(args.tls_key),
     });
     let offer = offer.map_err(|error| failure("offer", &error))?;
+    stop_on_interrupt(&offer.relay)?;
     let own = offer.address.map(|address| address.port());
     place.port = place.port.or(own);
     let mut report = Report::new(args.both.json);
@@ -97,13 +100,18 @@ fn join(args: JoinArgs) -> Result<(), Failure> {
         authorities: args.ca,
     });
     let relay = relay.map_err(|error| failure(&place.to_string(), &error))?;
+    stop_on_interrupt(&relay)?;
     follow("join", &relay, Report::new(args.both.json))
+}
+
+/// From the first line that it prints on, no signal ends it without its last account.
+fn stop_on_interrupt(relay: &Relay) -> Result<(), Failure> {
+    let stopper = relay.stopper();
+    on_interrupt(move || stopper.stop())
 }
 
 /// Reports until the relay ends.
 fn follow(what: &str, relay: &Relay, mut report: Report) -> Result<(), Failure> {
-    let stopper = relay.stopper();
-    on_interrupt(move || stopper.stop())?;
     loop {
         if let Some(event) = relay.event(report.until_account())
             && let Some(ended) = report.event(event)?
