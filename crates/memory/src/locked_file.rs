@@ -1,26 +1,32 @@
 //! A file that one process has locked.
 
+use crate::fork::{ClosedInChild, generation};
 use std::fs::File;
 use std::ops::Deref;
+use std::os::fd::AsRawFd;
 
-/// A file that is locked for as long as this lives, and free when it is dropped.
+/// A file that is locked for as long as this lives, and free when it is dropped, or when its process ends.
 ///
 /// A lock (`flock`) is of the open file, which a child shares from its fork until it becomes another program, or for good if it
-/// does not. So this unlocks it in as many words, where closing the file would leave it to the child; and a child that
-/// drops it leaves it to its parent.
+/// does not. So this unlocks it in as many words, where closing the file would leave it to the child; and a child that is forked
+/// closes the file, so that the lock ends with this process whatever children it has. In a child this may be dropped, and not be used
+/// otherwise.
 #[derive(Debug)]
 pub struct LockedFile {
-    file: File,
-    /// Who locked it.
-    process: u32,
+    /// Until it is dropped.
+    file: Option<File>,
+    closed_in_child: Option<ClosedInChild>,
+    /// Of the process that locked it.
+    generation: u64,
 }
 
 impl LockedFile {
     /// Takes a file that the caller has just locked, by [`File::try_lock`] or another of these.
     pub fn new(file: File) -> Self {
         Self {
-            file,
-            process: std::process::id(),
+            closed_in_child: Some(ClosedInChild::new(file.as_raw_fd())),
+            file: Some(file),
+            generation: generation(),
         }
     }
 }
@@ -29,15 +35,22 @@ impl Deref for LockedFile {
     type Target = File;
 
     fn deref(&self) -> &File {
-        &self.file
+        self.file
+            .as_ref()
+            .expect("it is there until this is dropped")
     }
 }
 
 impl Drop for LockedFile {
     fn drop(&mut self) {
-        if self.process == std::process::id() {
+        drop(self.closed_in_child.take());
+        let file = self.file.take().expect("it is dropped once");
+        if self.generation == generation() {
             // It is closed in any case; what else there is to do about it, nobody could do here.
-            let _ = self.file.unlock();
+            let _ = file.unlock();
+        } else {
+            // It is closed, and its number may be another file's by now.
+            std::mem::forget(file);
         }
     }
 }
@@ -46,6 +59,8 @@ impl Drop for LockedFile {
 mod tests {
     use super::*;
     use crate::fork::testing::fork_and_run;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
     use std::path::PathBuf;
     use std::process::Command;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,6 +100,35 @@ mod tests {
             is_over.store(true, Ordering::Relaxed);
             assert_eq!(failed, None, "the lock of the time before was still held");
         });
+    }
+
+    #[test]
+    fn it_ends_with_its_process_though_a_child_lives_on() {
+        let path = Path::of("orphan");
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut theirs = Some(theirs);
+        let parent = fork_and_run(|| {
+            let locked = path.lock().unwrap();
+            // SAFETY: the child waits on a descriptor and leaves by `_exit`.
+            if unsafe { libc::fork() } == 0 {
+                drop(theirs.take());
+                let _ = (&ours).write(&[0]);
+                let _ = (&ours).read(&mut [0]);
+                // SAFETY: ends the child without running the parent's destructors.
+                unsafe { libc::_exit(0) };
+            }
+            // As in a crash nothing is dropped.
+            std::mem::forget(locked);
+            0
+        });
+        assert_eq!(parent, Some(0));
+        // It is behind its fork when it has said something.
+        let mut theirs = theirs.expect("the orphan dropped its own");
+        theirs.read_exact(&mut [0]).unwrap();
+        let locked = path.lock();
+        // Lets the orphan end.
+        drop(theirs);
+        assert!(locked.is_some(), "the orphan has it");
     }
 
     #[test]
