@@ -1,5 +1,6 @@
 //! What a seed chooses of a run of steps.
 
+use super::script::mix;
 use crate::machine::MachinePlan;
 use crate::plan::machine;
 use crate::planted::Planted;
@@ -122,6 +123,11 @@ impl StepsPlan {
         }
         plan.add_sharers(&mut Random::new(seed ^ 0x5a4e));
         plan
+    }
+
+    /// Whether all ranks pin this step. A stream may have 1,024 that are: behind so many runs of at most nine steps no more are.
+    pub fn pins_step(&self, run: u64, step: u64) -> bool {
+        self.pins && run <= 113 && mix(self.seed ^ run << 32 ^ step).is_multiple_of(3)
     }
 
     /// Groups that share steps, beside those that are given all.

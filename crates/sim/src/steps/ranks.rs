@@ -144,8 +144,7 @@ impl Process {
         while writer.step().0 < steps_of(self.plan.seed, run) {
             self.think()?;
             let step = writer.begin_step()?.0;
-            // All ranks choose the same.
-            if self.plan.pins && mix(self.plan.seed ^ run << 32 ^ step).is_multiple_of(3) {
+            if self.plan.pins_step(run, step) {
                 writer.pin_step()?;
             }
             self.put(writer)?;
