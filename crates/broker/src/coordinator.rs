@@ -130,7 +130,10 @@ impl Coordinator {
         match request {
             Request::CreateTopic(beside, create) => changes.create(caller, beside, create, lent),
             Request::DeleteTopic(id, topic) => topics::delete(caller, id, &topic.name, lent),
-            Request::AddPartitions(topic, add) => changes.add_partitions(caller, topic, add, lent),
+            Request::AddPartitions(topic, add) => {
+                self.moves.end_if_left(topic, lent);
+                changes.add_partitions(caller, topic, add, lent)
+            }
             Request::AddPlacedPartitions(topic, add) => alter::grow(caller, topic, &add, lent),
             Request::AlterTopic(topic, alter) => alter::alter(caller, topic, &alter, lent),
             Request::OpenProducer(topic, open) => self.producers.open(caller, topic, open, lent),
@@ -320,6 +323,8 @@ impl Coordinator {
                     around.ctx.answer(caller, Answer::Done);
                 }
             }
+            // Who is to change the topic asks again.
+            Decided::MoveEnded(topic) => self.commands.ahead.end(&Key::Topic(topic)),
             Decided::Yielded(topic, caller) => {
                 let lent = &mut around.lend(&mut self.commands, &self.topics);
                 let members = &mut self.members;

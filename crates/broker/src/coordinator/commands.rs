@@ -44,6 +44,8 @@ pub(crate) enum Decided {
     Answered(RequestId),
     /// Whether a topic is on its way, or stays.
     MoveBegun(RequestId, TopicId),
+    /// A topic is on its way no more.
+    MoveEnded(TopicId),
     /// All is decided of a topic that was submitted to the table, or to the ledger, before this caller had it yielded.
     Yielded(TopicId, RequestId),
     /// The table has all that the ledger of another node has spoken of a topic, which this caller has adopted.

@@ -14,7 +14,8 @@
 //!
 //! What a node has yielded it neither changes nor serves, but for its mover, who reads the rest. The table places a topic elsewhere
 //! only if it says that it is moving there, and says so no more when one of the two nodes begins anew: so none of them has to
-//! remember anything over its end, and what it had proposed before moves nothing.
+//! remember anything over its end, and what it had proposed before moves nothing. Nor does it when the topic is to get partitions and
+//! the mover is gone: another mover, or the same on another connection, goes on as long as nobody asks for that.
 
 use super::commands::Decided;
 use super::controller::{ControlError, Home, undecided};
@@ -50,6 +51,8 @@ const ASK_AGAIN_MS: u32 = 20;
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Moves {
+    /// By which connection the move of a topic was begun here.
+    begun: BTreeMap<TopicId, LinkId>,
     yielded: BTreeMap<TopicId, Yielded>,
     arriving: BTreeMap<TopicId, Arriving>,
     /// Partitions whose files are being removed: they do not come back meanwhile.
@@ -198,7 +201,7 @@ impl Moves {
     // ---- the node that has the topic
 
     fn begin(
-        &self,
+        &mut self,
         caller: RequestId,
         id: TopicId,
         MoveTopic { to }: MoveTopic,
@@ -215,6 +218,9 @@ impl Moves {
             false => moving == Some(to),
         };
         if is_done {
+            if !stays {
+                self.begun.insert(id, caller.link);
+            }
             lent.ctx.answer(caller, Answer::Done);
             return Ok(());
         }
@@ -237,10 +243,30 @@ impl Moves {
         } else {
             vec![Record::Moving(MovingRecord { topic: id, to })]
         };
+        match stays {
+            true => self.begun.remove(&id),
+            false => self.begun.insert(id, caller.link),
+        };
         lent.commands.ahead.claim(Key::Topic(id));
         let decided = Decided::MoveBegun(caller, id);
         lent.commands.submit(records, decided, lent.ctx);
         Ok(())
+    }
+
+    /// Ends the move of a topic of this node whose mover is gone: it would be on its way until one of the two nodes begins
+    /// anew. For who is to change the topic, and has to ask again.
+    pub fn end_if_left(&mut self, id: TopicId, lent: &mut Lent<'_>) {
+        let mover = self.begun.get(&id);
+        let is_followed = mover.is_some_and(|mover| lent.sessions.identity(*mover).is_some());
+        let is_here = lent.topics.get(id).is_some() && !self.yielded.contains_key(&id);
+        let moves = lent.commands.table().moving(id).is_some();
+        if is_followed || !is_here || !moves || refuse_busy(id, lent.commands).is_err() {
+            return;
+        }
+        let records = placed_at(lent.ctx.node(), id, true, std::iter::empty());
+        lent.commands.ahead.claim(Key::Topic(id));
+        lent.commands
+            .submit(records, Decided::MoveEnded(id), lent.ctx);
     }
 
     fn yield_topic(
@@ -385,6 +411,7 @@ impl Moves {
         match result {
             Ok(()) => {
                 self.yielded.remove(&id);
+                self.begun.remove(&id);
                 lent.commands.ahead.end(&Key::Topic(id));
                 let name = lent.topics.get(id).map_or("", |topic| topic.name.as_str());
                 let error = leaves(name, to);

@@ -300,6 +300,36 @@ fn what_was_yielded_is_served_again_when_its_mover_is_gone() {
 }
 
 #[test]
+fn a_topic_whose_mover_is_gone_gets_partitions_all_the_same() {
+    let (mut cluster, _, topic) = with_topic(2, &["a"]);
+    let mover = Mover::new(&mut cluster, topic, 1, 2);
+    mover.begin(&mut cluster).unwrap();
+    let admin = (1, cluster.client(1));
+    let add = AddPartitions {
+        partitions: vec![storage("disk")],
+    };
+    let ask = |cluster: &mut Cluster| {
+        let asked = mover.ask::<TopicDescription>(cluster, admin, Method::AddPartitions, &add);
+        asked
+            .map(|_| ())
+            .map_err(|error| (error.message, error.retryable))
+    };
+    // As long as there is one, it goes before.
+    for _ in 0..2 {
+        let (why, retryable) = ask(&mut cluster).unwrap_err();
+        assert!(retryable && why.contains("is on its way to node"), "{why}");
+    }
+    cluster.sites[1].world.disconnect(mover.from.1);
+    let (why, retryable) = ask(&mut cluster).unwrap_err();
+    assert!(retryable, "{why}");
+    ask(&mut cluster).unwrap();
+    // Who moves it now moves all of it.
+    let mut next = Mover::new(&mut cluster, topic, 1, 2);
+    next.run(&mut cluster).unwrap();
+    assert_eq!(read(&mut cluster, 2, topic), ["a"]);
+}
+
+#[test]
 fn a_node_that_begins_anew_ends_what_was_on_its_way() {
     for lost in [1, 2] {
         let (mut cluster, name, topic) = with_topic(2, &["a"]);
