@@ -51,7 +51,7 @@ const ASK_AGAIN_MS: u32 = 20;
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Moves {
-    /// By which connection the move of a topic was begun here.
+    /// By which connection, of those that stand, the move of a topic was begun here.
     begun: BTreeMap<TopicId, LinkId>,
     yielded: BTreeMap<TopicId, Yielded>,
     arriving: BTreeMap<TopicId, Arriving>,
@@ -256,8 +256,7 @@ impl Moves {
     /// Ends the move of a topic of this node whose mover is gone: it would be on its way until one of the two nodes begins
     /// anew. For who is to change the topic, and has to ask again.
     pub fn end_if_left(&mut self, id: TopicId, lent: &mut Lent<'_>) {
-        let mover = self.begun.get(&id);
-        let is_followed = mover.is_some_and(|mover| lent.sessions.identity(*mover).is_some());
+        let is_followed = self.begun.contains_key(&id);
         let is_here = lent.topics.get(id).is_some() && !self.yielded.contains_key(&id);
         let moves = lent.commands.table().moving(id).is_some();
         if is_followed || !is_here || !moves || refuse_busy(id, lent.commands).is_err() {
@@ -670,6 +669,7 @@ impl Moves {
 
     /// A mover's connection is gone.
     pub fn link_down(&mut self, link: LinkId, members: &mut Members, lent: &mut Lent<'_>) {
+        self.begun.retain(|_, mover| *mover != link);
         let mut left = Vec::new();
         for (id, yielded) in &mut self.yielded {
             match yielded.stage {
