@@ -155,6 +155,8 @@ pub enum Fault {
     RefusedAtOnce,
     /// Follow a leader of another table.
     ForeignLeader,
+    /// Have those who follow wait for places of the log of which nothing is sent.
+    PlacesCounted,
     /// Let two nodes make a topic of one name.
     NameTwice,
     /// Give the id of a node that was removed to another one.

@@ -177,7 +177,7 @@ impl TableVoter {
     }
 
     /// Has it lead with a fault that a simulation plants.
-    #[cfg(feature = "testing")]
+    #[cfg(any(test, feature = "testing"))]
     pub fn plant(&mut self, fault: Option<broker::Fault>) {
         self.leader.plant(fault);
     }

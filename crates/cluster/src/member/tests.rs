@@ -12,7 +12,7 @@ use wire::{DirectoryId, NodeId};
 
 fn run(seed: u64) -> Result<Counts, String> {
     let wrong = |what: String| format!("MEMBER_SEED={seed}: {what}");
-    World::new(seed).run().map_err(wrong)
+    World::new(seed, None).run().map_err(wrong)
 }
 
 /// The seeds that are asked for: `MEMBER_SEED=n`, `MEMBER_SEEDS=a..b`, or these.
@@ -77,6 +77,12 @@ fn a_snapshot_that_forgets_proposals_is_noticed() {
 #[test]
 fn a_voter_that_says_nothing_when_another_leads_is_noticed() {
     assert!(is_noticed(Fault::ResignedSilently, 0..40));
+}
+
+#[test]
+fn a_leader_that_has_nodes_wait_for_what_is_sent_to_nobody_is_noticed() {
+    let fault = Some(broker::Fault::PlacesCounted);
+    assert!(seeds(0..40).any(|seed| World::new(seed, fault).run().is_err()));
 }
 
 /// A server without a voter, which has a link with server 1, that votes.

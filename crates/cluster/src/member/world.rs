@@ -7,7 +7,9 @@ use crate::random::Random;
 use crate::table::TableVoter;
 use ::log::testing::{FaultyDisk, Survival};
 use ::log::{Disk, Operation};
-use broker::controller::{Command, CommandToken, ControlError, Controller, Home, LEADER, testing};
+use broker::controller::{
+    CatchingUp, Command, CommandToken, ControlError, Controller, Home, LEADER, testing,
+};
 use broker::node::Now;
 use broker::table::Table;
 use bytes::Bytes;
@@ -162,6 +164,8 @@ pub(super) struct World {
     /// Who led the table last.
     led_by: Option<DirectoryId>,
     quiet: bool,
+    /// What those who lead do wrong.
+    fault: Option<broker::Fault>,
     counts: Counts,
 }
 
@@ -187,7 +191,7 @@ fn settings() -> Settings {
 
 impl World {
     /// Three servers that vote and two that do not. All but the last have a node, and the last has two.
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, fault: Option<broker::Fault>) -> Self {
         let mut world = Self {
             now: 0,
             queue: BTreeMap::new(),
@@ -203,6 +207,7 @@ impl World {
             seen: BTreeMap::new(),
             led_by: None,
             quiet: false,
+            fault,
             counts: Counts::default(),
         };
         let founders = [1, 2, 3].map(|id| (VoterId(id), DirectoryId(u128::from(id))));
@@ -309,7 +314,7 @@ impl World {
             .map(|(id, it)| format!("node {id} waits for {:?}", it.pending));
         let all: Vec<String> = servers.chain(nodes).collect();
         Err(format!(
-            "changes are not answered, shards have no node ({:?}), or the tables differ, long after all is well:\n{}",
+            "changes are not answered, shards have no node ({:?}), nodes do not catch up, or the tables differ, long after all is well:\n{}",
             self.asking,
             all.join("\n")
         ))
@@ -327,7 +332,7 @@ impl World {
         Ok(())
     }
 
-    /// All is answered, and all have the same.
+    /// All is answered, all have the same, and a node that starts would wait for nothing more.
     fn is_settled(&self) -> bool {
         let voting = self.servers.values().filter(|it| it.voter.is_some());
         let tables = voting.map(|it| {
@@ -346,7 +351,10 @@ impl World {
         all.len() == 1
             && self.asking.is_empty()
             && all[0].is_some()
-            && self.nodes.values().all(|it| it.pending.is_empty())
+            && self
+                .nodes
+                .values()
+                .all(|it| it.pending.is_empty() && it.controller.catching_up() == CatchingUp::Done)
     }
 
     /// Every change is there, or is not, as its node has said; none twice, none out of order.
@@ -474,6 +482,7 @@ impl World {
 
     fn start(&mut self, of: DirectoryId) -> Result<(), String> {
         let (now, seed) = (self.now, self.random.number());
+        let fault = self.fault;
         let server = self.server(of);
         if server.member.is_some() {
             return Ok(());
@@ -487,7 +496,9 @@ impl World {
             Some(identity) => {
                 let recovered = recover(&server.disk, DIRECTORY.as_ref(), identity)
                     .map_err(|it| it.to_string())?;
-                Some(TableVoter::open(recovered, settings(), now, seed)?)
+                let mut voter = TableVoter::open(recovered, settings(), now, seed)?;
+                voter.plant(fault);
+                Some(voter)
             }
         };
         server.member = Some(Member::new(of, voter, server.life << 32, now));

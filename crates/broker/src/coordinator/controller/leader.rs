@@ -587,9 +587,14 @@ impl TableLeader {
                 return None;
             }
             let proposed = follower.under_way.back().copied().unwrap_or(0);
+            // Of what the log has behind this without a change nothing is sent: the follower would wait for it.
+            let index = match self.planted.is(Fault::PlacesCounted) {
+                true => window.end(),
+                false => window.last().max(follow.index.min(window.end())),
+            };
             let leads = Leads {
                 table: table.id(),
-                index: window.end(),
+                index,
                 proposed: proposed.max(table.proposed(node)),
             };
             let is_of_it = follow.table == table.id()

@@ -1,6 +1,11 @@
 //! A leader whose log is one that several lead in turn.
 
+use super::super::testing::{new_disk, open};
+use super::super::{CatchingUp, Controller, Following};
 use super::*;
+use ::log::Disk;
+use ::log::testing::FaultyDisk;
+use std::time::Duration;
 use wire::TopicId;
 use wire::record::TopicRecord;
 use wire::table::Took;
@@ -151,4 +156,75 @@ fn a_refusal_of_the_last_link_is_none_of_this_one() {
         .iter()
         .filter(|it| matches!(it, TableMessage::Refused(_)));
     assert_eq!(refused.count(), 1, "{sent:?}");
+}
+
+/// Has a node follow on a new link until neither of the two has anything for the other.
+fn follow_to_the_end(
+    leader: &mut TableLeader,
+    log: &mut Log,
+    node: &mut Following,
+    disk: &FaultyDisk,
+) {
+    leader.linked(NODE);
+    node.linked(LEADER, true);
+    let mut any = true;
+    while any {
+        any = false;
+        node.advance();
+        while let Some((_, message)) = node.poll_message() {
+            leader.take_message(log, NODE, message);
+        }
+        while let Some((_, message)) = leader.poll_message(log) {
+            node.take_message(LEADER, message);
+            any = true;
+        }
+        while let Some((storage, token, operation)) = node.poll_operation() {
+            node.complete(storage, token, disk.execute(operation));
+            any = true;
+        }
+    }
+}
+
+#[test]
+fn a_start_does_not_wait_for_what_the_log_has_without_a_change() {
+    for (is_torn, is_restored) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (mut leader, mut log) = leading();
+        if is_restored {
+            leader.restored(log.place);
+        }
+        let disk = new_disk();
+        let node = Following::new(
+            open(&disk, true),
+            NODE,
+            Duration::from_secs(1),
+            Planted::default(),
+        );
+        let mut node = match is_torn {
+            true => node.anew(),
+            false => node,
+        };
+        // At first, and when it comes again: the leader is a new one, or has refused something.
+        for _ in 0..2 {
+            log.place += 1;
+            leader.pass(log.place);
+            follow_to_the_end(&mut leader, &mut log, &mut node, &disk);
+            assert_eq!(
+                node.catching_up(),
+                CatchingUp::Done,
+                "{is_torn} {is_restored}"
+            );
+            assert_eq!(node.table().id(), TABLE);
+        }
+        // It has all that is decided from then on.
+        propose(&mut leader, &mut log, 1, 1);
+        log.decide();
+        leader.advance(&mut log);
+        follow_to_the_end(&mut leader, &mut log, &mut node, &disk);
+        assert_eq!(
+            node.catching_up(),
+            CatchingUp::Done,
+            "{is_torn} {is_restored}"
+        );
+        assert!(node.table().topic(TopicId(1)).is_some());
+    }
 }
