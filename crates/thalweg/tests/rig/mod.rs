@@ -130,7 +130,7 @@ impl Rig {
     pub fn until_ready(&self, mut server: ServerProcess) -> ServerProcess {
         let stdout = server.child.as_mut().expect("it runs").stdout.take();
         let stdout = BufReader::new(stdout.expect("it was asked for"));
-        let line = in_time(move || {
+        let line = in_time(&server.log, move || {
             let mut stdout = stdout;
             let mut line = String::new();
             stdout.read_line(&mut line).expect("output is text");
@@ -182,9 +182,11 @@ fn with_log(mut server: ServerProcess) -> ServerProcess {
     server
 }
 
-/// What `wait` returns, or a failure if it does not return.
-fn in_time<T: Send + 'static>(wait: impl FnOnce() -> T + Send + 'static) -> T {
-    before_watchdog(wait).expect("a server is ready or ends")
+/// What `wait` returns, or a failure with what the server said if it does not return.
+#[track_caller]
+fn in_time<T: Send + 'static>(log: &Log, wait: impl FnOnce() -> T + Send + 'static) -> T {
+    before_watchdog(wait)
+        .unwrap_or_else(|| panic!("the server neither gets ready nor ends: {}", log.text()))
 }
 
 /// What `wait` returns; `None` if it does not return.
@@ -287,7 +289,7 @@ impl ServerProcess {
     /// opens its data, or has ended.
     pub fn wait_for_a_sign(&self) {
         let log = self.log.clone();
-        in_time(move || log.wait_for_text());
+        in_time(&self.log, move || log.wait_for_text());
     }
 
     /// Waits until it has said this to its operator, or has ended.
