@@ -56,7 +56,7 @@ record! {
     /// A leader's answer to [`Follow`].
     pub struct Leads {
         pub table: TableId,
-        /// How far the table has come.
+        /// Of the last change of the table, or the follower's own where that is later.
         pub index: u64,
         /// The last proposal of this follower that the leader knows.
         pub proposed: u64,

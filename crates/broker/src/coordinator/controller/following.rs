@@ -48,7 +48,7 @@ pub(crate) struct Following {
     pieces_bytes: usize,
     /// How far that which came goes.
     received: u64,
-    /// How far the table of the leader had come when it answered last.
+    /// How far this copy was to come when the leader answered last.
     led_from: u64,
     /// The copy has lost records, and is not built on.
     anew: Option<Anew>,
