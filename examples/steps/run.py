@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 from log import lines
+from order import fault
 from report import write_report
 from waves import Alone, Array, beginning
 
@@ -138,13 +139,11 @@ def check_last(driver: thalweg.Driver, options: argparse.Namespace) -> None:
 
 
 def check_readers(scratch: Path, options: argparse.Namespace) -> None:
-    """Every reader has had every step, in order; one that was killed may have had one twice."""
-    logs = {f"live-{rank}": 0 for rank in range(options.painters)} | {"summary": 0, "training": 1}
-    for name, first in logs.items():
-        had = [line["step"] for line in lines(scratch / f"{name}.log")]
-        once = [step for at, step in enumerate(had) if at == 0 or step != had[at - 1]]
-        if once != list(range(first, options.steps)):
-            raise Failed(f"{name} had the steps {had}")
+    painters = {f"live-{rank}" for rank in range(options.painters)}
+    given = {name: [line["step"] for line in lines(scratch / f"{name}.log")] for name in (*painters, "summary", "training")}
+    # The training learns from a step and the one before it.
+    if wrong := fault(given, options.steps, killed=painters, beginning={"training": 1}):
+        raise Failed(wrong)
 
 
 def where() -> str:
