@@ -29,6 +29,7 @@ import numpy as np
 from log import lines
 from order import fault
 from report import write_report
+from simulation import QUEUE
 from waves import Alone, Array, beginning
 
 import thalweg
@@ -142,7 +143,7 @@ def check_readers(scratch: Path, options: argparse.Namespace) -> None:
     painters = {f"live-{rank}" for rank in range(options.painters)}
     given = {name: [line["step"] for line in lines(scratch / f"{name}.log")] for name in (*painters, "summary", "training")}
     # The training learns from a step and the one before it.
-    if wrong := fault(given, options.steps, killed=painters, beginning={"training": 1}):
+    if wrong := fault(given, options.steps, killed=painters, beginning={"training": 1}, queue=QUEUE):
         raise Failed(wrong)
 
 

@@ -19,6 +19,8 @@ import thalweg
 from thalweg import steps
 
 STREAM = "waves"
+QUEUE = 4
+"""This many steps wait for the slowest reader: who is ahead of it waits."""
 
 
 def last_written(driver: thalweg.Driver, run: int, number: int, rank: int, ranks: int) -> Band:
@@ -37,8 +39,7 @@ def simulate(rank: int, ring: Ring, arguments: list[str]) -> None:
     ranks, count, rows, columns, particles = map(int, arguments[1:])
     with (
         thalweg.Driver(group_file, connect_timeout=60) as driver,
-        # At most four steps wait for the slowest reader: who is ahead of it waits.
-        steps.Writer(driver, STREAM, rank=rank, ranks=ranks, writer="simulation", queue=4) as writer,
+        steps.Writer(driver, STREAM, rank=rank, ranks=ranks, writer="simulation", queue=QUEUE) as writer,
     ):
         begin = writer.next_step
         if begin > 0:
